@@ -1,0 +1,223 @@
+//! Decides whether a call may be made: the one gate between a program and the servers.
+//!
+//! The steps, each of which only tightens what the one before let through: which tools exist (`visibility`), what a
+//! tool does (`effects`), the operator's policies (`cedar`), what needs a person (`policy.ask`). Judging is pure; only loading reads files.
+
+mod cedar;
+mod decision;
+mod effects;
+mod gate;
+mod visibility;
+#[cfg(test)]
+mod worked;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use globset::GlobSet;
+use serde_json::{Map, Value};
+
+pub use self::cedar::Said;
+pub use self::decision::{Decision, Step, Verdict};
+pub use self::effects::{Effect, Hints};
+pub use self::gate::Gate;
+pub use self::visibility::PolicyError;
+
+use self::cedar::Cedar;
+use self::effects::Effects;
+use self::visibility::{Visibility, compile};
+use crate::config::{Config, ToolFilter};
+
+/// The facts about a call that rules may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFacts<'a> {
+    /// What is called.
+    pub tool: ToolFacts<'a>,
+    /// The arguments as they will be sent.
+    pub arguments: &'a Map<String, Value>,
+}
+
+/// The facts about a tool that rules may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolFacts<'a> {
+    /// Callable name.
+    pub callable: &'a str,
+    /// Callable name without the suffix that keeps it apart from others.
+    pub plain: &'a str,
+    /// Name of the server.
+    pub server: &'a str,
+    /// Name of the tool as the server gave it.
+    pub tool: &'a str,
+    /// What the server says the tool does.
+    pub annotations: Option<&'a Value>,
+    /// Schema of its arguments.
+    pub input_schema: Option<&'a Value>,
+}
+
+/// The facts about the program that calls.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramFacts<'a> {
+    /// Name of the client that started it, as it says itself.
+    pub client: &'a str,
+    /// Its version, as it says itself.
+    pub version: &'a str,
+    /// What runs it.
+    pub engine: &'a str,
+    /// Id of the run.
+    pub run: &'a str,
+    /// Calls of the run that were judged before this one.
+    pub call_index: u64,
+    /// Calls of this tool in the run that were let through before this one.
+    pub calls_to_tool: u64,
+}
+
+/// The rules of one configuration. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    rules: Arc<Rules>,
+}
+
+#[derive(Debug)]
+struct Rules {
+    visibility: Visibility,
+    effects: Effects,
+    cedar: Option<Cedar>,
+    /// Tools whose calls need a person.
+    ask: GlobSet,
+}
+
+impl Policy {
+    /// The rules of a configuration, its policy files read. Blocking.
+    ///
+    /// # Errors
+    /// A glob that is malformed, and every fault of the policy files; nothing is in force in their place.
+    pub fn load(config: &Config) -> Result<Self, PolicyError> {
+        let trusted: BTreeSet<String> = config
+            .servers
+            .iter()
+            .filter(|server| server.trust_annotations)
+            .map(|server| server.name.clone())
+            .collect();
+        let path = config.policy.cedar.as_deref();
+        Ok(Self::of(Rules {
+            visibility: Visibility::new(&config.tools.filter)?,
+            effects: Effects::new(&config.policy.effects, trusted)?,
+            cedar: path.map(Cedar::load).transpose()?,
+            ask: compile("policy.ask", &config.policy.ask)?,
+        }))
+    }
+
+    /// Rules of nothing but which tools exist.
+    ///
+    /// # Errors
+    /// A glob that is malformed.
+    pub fn new(filter: &ToolFilter) -> Result<Self, PolicyError> {
+        Ok(Self::of(Rules {
+            visibility: Visibility::new(filter)?,
+            effects: Effects::default(),
+            cedar: None,
+            ask: GlobSet::empty(),
+        }))
+    }
+
+    fn of(rules: Rules) -> Self {
+        Self {
+            rules: Arc::new(rules),
+        }
+    }
+
+    /// Whether a tool exists for programs and clients.
+    pub fn visible(&self, callable: &str, plain: &str) -> bool {
+        self.rules.visibility.visible(callable, plain)
+    }
+
+    /// The configuration key that hides a tool.
+    pub fn rule_name(&self) -> &'static str {
+        self.rules.visibility.rule_name()
+    }
+
+    /// What a tool does to the world.
+    pub fn effect(&self, tool: &ToolFacts<'_>) -> Effect {
+        let hints = self.rules.effects.hints(tool.server, tool.annotations);
+        self.rules.effects.effect(tool.callable, tool.plain, hints)
+    }
+
+    /// What is to be said of the Cedar policies; `None` where none are configured.
+    pub fn cedar(&self) -> Option<Said<'_>> {
+        self.rules.cedar.as_ref().map(Cedar::said)
+    }
+
+    /// Judges one call. Pure: the same call gets the same answer.
+    pub fn decide(&self, call: &CallFacts<'_>, program: &ProgramFacts<'_>) -> Decision {
+        let tool = &call.tool;
+        let hints = self.rules.effects.hints(tool.server, tool.annotations);
+        let effect = self.rules.effects.effect(tool.callable, tool.plain, hints);
+        if !self.visible(tool.callable, tool.plain) {
+            let reason = format!(
+                "{} is blocked by {} in the configuration",
+                tool.callable,
+                self.rule_name()
+            );
+            return Decision::new(Verdict::Deny { reason }, Step::Visibility, effect);
+        }
+        let decision = match &self.rules.cedar {
+            None => Decision::new(Verdict::Allow, Step::Effects, effect),
+            Some(cedar) => cedar.decide(call, program, effect, hints),
+        };
+        let ask = &self.rules.ask;
+        let asks = ask.is_match(tool.callable) || ask.is_match(tool.plain);
+        if decision.verdict != Verdict::Allow || !asks {
+            return decision;
+        }
+        Decision {
+            verdict: Verdict::Ask {
+                reason: String::new(),
+            },
+            step: Step::Ask,
+            ..decision
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gate_follows_visibility() {
+        let policy = Policy::new(&ToolFilter::Block(vec!["mcp__a__*".into()])).unwrap();
+        let arguments = Map::new();
+        let decide = |callable| {
+            let call = CallFacts {
+                tool: ToolFacts {
+                    callable,
+                    plain: callable,
+                    server: "a",
+                    tool: "x",
+                    annotations: None,
+                    input_schema: None,
+                },
+                arguments: &arguments,
+            };
+            let program = ProgramFacts {
+                client: "c",
+                version: "",
+                engine: "cpython",
+                run: "r",
+                call_index: 0,
+                calls_to_tool: 0,
+            };
+            policy.decide(&call, &program)
+        };
+        let effect = Effect::Destructive;
+        assert_eq!(
+            decide("mcp__b__x"),
+            Decision::new(Verdict::Allow, Step::Effects, effect)
+        );
+        let reason = "mcp__a__x is blocked by tools.block in the configuration".to_owned();
+        assert_eq!(
+            decide("mcp__a__x"),
+            Decision::new(Verdict::Deny { reason }, Step::Visibility, effect)
+        );
+    }
+}
