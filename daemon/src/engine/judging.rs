@@ -1,0 +1,152 @@
+//! Asks the gate about the calls of one run, in the order in which they come.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use ptc_protocol::detail::DecisionEntry;
+
+use super::{Caller, lock};
+use crate::policy::{Decision, Gate, Policy, ProgramFacts, Verdict};
+use crate::registry::PreparedCall;
+
+/// What runs programs.
+pub(super) const ENGINE: &str = "cpython";
+
+/// What the gate is told of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    run: String,
+    client: String,
+    version: String,
+}
+
+impl About {
+    pub(super) fn new(run: &str, caller: &Caller) -> Self {
+        Self {
+            run: run.to_owned(),
+            client: caller.client.clone().unwrap_or_default(),
+            version: caller.version.clone(),
+        }
+    }
+}
+
+/// The gate as one run meets it.
+#[derive(Debug)]
+pub(super) struct Judge {
+    gate: Gate,
+    about: About,
+    counts: Mutex<Counts>,
+}
+
+/// What the gate said of a call, and by which counts.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) decision: Decision,
+    pub(super) entry: DecisionEntry,
+    /// Calls judged before it, and of its tool let through before it.
+    pub(super) counts: (u64, u64),
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    judged: u64,
+    /// Calls let through, by server and the server's own name of the tool.
+    let_through: HashMap<(String, String), u64>,
+}
+
+impl Judge {
+    pub(super) fn new(gate: Gate, about: About) -> Self {
+        Self {
+            gate,
+            about,
+            counts: Mutex::default(),
+        }
+    }
+
+    /// Who started the program.
+    pub(super) fn client(&self) -> &str {
+        &self.about.client
+    }
+
+    /// Why a call that a person allowed is denied now: the rules may have changed while it waited. It is not counted
+    /// again, and counts with those it was judged by first.
+    pub(super) fn denied_since(
+        &self,
+        call: &PreparedCall,
+        (call_index, calls_to_tool): (u64, u64),
+    ) -> Option<String> {
+        let program = self.program(call_index, calls_to_tool);
+        match self.gate.policy().decide(&call.facts(), &program).verdict {
+            Verdict::Deny { reason } => Some(reason),
+            Verdict::Allow | Verdict::Ask { .. } => None,
+        }
+    }
+
+    fn program(&self, call_index: u64, calls_to_tool: u64) -> ProgramFacts<'_> {
+        ProgramFacts {
+            client: &self.about.client,
+            version: &self.about.version,
+            engine: ENGINE,
+            run: &self.about.run,
+            call_index,
+            calls_to_tool,
+        }
+    }
+
+    /// Judges a call by the rules of this moment and counts it, both in one step: of calls that come at once, each
+    /// sees those that were let through before it.
+    pub(super) fn decide(&self, call: &PreparedCall) -> Judged {
+        let policy = self.gate.policy();
+        let tool = (call.server.clone(), call.tool.clone());
+        let mut counts = lock(&self.counts);
+        let before = counts.let_through.get(&tool).copied().unwrap_or_default();
+        let by = (counts.judged, before);
+        let decision = policy.decide(&call.facts(), &self.program(by.0, by.1));
+        counts.judged += 1;
+        if !matches!(decision.verdict, Verdict::Deny { .. }) {
+            *counts.let_through.entry(tool).or_default() += 1;
+        }
+        drop(counts);
+        let rules = policy.cedar().map(|said| said.digest.to_owned());
+        let entry = entry(&decision, rules);
+        Judged {
+            decision,
+            entry,
+            counts: by,
+        }
+    }
+}
+
+/// What rules say of a call that no program makes, as if it were the first one of its run.
+pub fn judge_alone(policy: &Policy, call: &PreparedCall, client: &str) -> DecisionEntry {
+    let program = ProgramFacts {
+        client,
+        version: "",
+        engine: ENGINE,
+        run: "",
+        call_index: 0,
+        calls_to_tool: 0,
+    };
+    let rules = policy.cedar().map(|said| said.digest.to_owned());
+    entry(&policy.decide(&call.facts(), &program), rules)
+}
+
+/// A decision as the journal keeps it.
+fn entry(decision: &Decision, rules: Option<String>) -> DecisionEntry {
+    let reason = match &decision.verdict {
+        Verdict::Allow => None,
+        Verdict::Deny { reason } | Verdict::Ask { reason } => {
+            Some(reason.clone()).filter(|reason| !reason.is_empty())
+        }
+    };
+    DecisionEntry {
+        verdict: decision.verdict.as_str().to_owned(),
+        step: decision.step.as_str().to_owned(),
+        effect: decision.effect.as_str().to_owned(),
+        policies: decision.policies.clone(),
+        reason,
+        answer: None,
+        errors: decision.errors.clone(),
+        rules,
+    }
+}
