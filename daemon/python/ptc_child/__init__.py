@@ -1,0 +1,1 @@
+"""The runtime that runs one program inside one confined worker."""

@@ -1,0 +1,340 @@
+//! What follows from a configuration, at the start and after each reload.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use ptc_protocol::paths::Places;
+use ptc_protocol::status::Done;
+
+use super::answers::RegistryAnswers;
+use super::turns::take_turns;
+use super::{Inner, Loaded, Workshop, checks, fault_text, lock, modified};
+use crate::config::expand::Variables;
+use crate::config::mask::Masker;
+use crate::config::{self, Config, ExecutionConfig};
+use crate::engine::Parts;
+use crate::policy::Policy;
+use crate::registry::Registry;
+use crate::sandbox::{Limits, SandboxConfig};
+use crate::session::Face;
+
+/// What a reload says that forgot the values of variables.
+const FORGOTTEN: &str = "the values of variables that clients sent are forgotten: each client is asked again at \
+     its next connection, so start the client that has the new ones anew; until then servers that need one are failed";
+
+/// A file without faults, and what is made of it before anything is changed.
+#[derive(Debug)]
+struct Fresh {
+    config: Arc<Config>,
+    policy: Policy,
+}
+
+/// What came of reading the file; `Err` holds its faults, one text each, and all of them as programs are told.
+#[derive(Debug)]
+struct Read {
+    fresh: Result<Fresh, (Vec<String>, String)>,
+    modified: Option<SystemTime>,
+}
+
+impl Inner {
+    /// Reads the configuration again, after whatever reload is under way; with `forget_sent` the values that shims
+    /// sent are forgotten as well, unless the file has faults. It goes on when its future is dropped.
+    pub(super) fn reload_all(
+        &self,
+        forget_sent: bool,
+    ) -> impl Future<Output = Done> + Send + use<> {
+        let asked = self.turns.ask(forget_sent);
+        if asked.first
+            && let Some(inner) = self.me.upgrade()
+        {
+            tokio::spawn(take_turns(inner));
+        }
+        asked.answer()
+    }
+
+    /// One reload. A file with faults changes nothing but `status`.
+    pub(super) async fn reload_now(self: Arc<Self>, forget_sent: bool) -> Done {
+        let (places, masker) = (self.places.clone(), self.masker.clone());
+        // A large file takes a while, which others must not wait for.
+        let read = tokio::task::spawn_blocking(move || read(&places, &masker));
+        let Ok(Read { fresh, modified }) = read.await else {
+            return failed(vec![
+                "the file could not be read; the log has the reason".to_owned(),
+            ]);
+        };
+        let Fresh { config, policy } = match fresh {
+            Ok(fresh) => fresh,
+            Err((faults, told)) => return self.keep(faults, told, modified),
+        };
+        let (before, workshop) = self.in_force();
+        let before = before.config;
+        let anew = needs_new_workshop(&before.execution, &config.execution)
+            || checks::limits(&before) != checks::limits(&config)
+            || workshop.sandbox.state().is_err();
+        let mut opened = None;
+        if anew {
+            opened = tokio::select! {
+                opened = Workshop::open(&config, &self.variables, &self.places.state_dir) => Some(Box::new(opened)),
+                () = self.stop.cancelled() => return ending(),
+            };
+        }
+        drop(workshop);
+        let loaded = Loaded {
+            config: Arc::clone(&config),
+            fault: None,
+            faults: Vec::new(),
+            read_at: Instant::now(),
+            modified,
+        };
+        if let Err(unused) = self.put_in_force(loaded, policy, opened, forget_sent) {
+            if let Some(unused) = unused.map(|unused| *unused) {
+                unused.pool.stop();
+                unused.sandbox.stop().await;
+                checks::stop(unused.checks).await;
+            }
+            return ending();
+        }
+        self.ask_clients_again();
+        let said = tokio::task::spawn_blocking({
+            let inner = Arc::clone(&self);
+            move || inner.write_said()
+        });
+        // Shims that find no daemon do without it where it fails.
+        let _ = said.await;
+        let mut messages = self.what_is_in_force(&config);
+        if forget_sent {
+            messages.push(FORGOTTEN.to_owned());
+        }
+        if before.journal != config.journal {
+            messages.push("journal: the change takes effect after `ptcctl restart`".to_owned());
+        }
+        Done { ok: true, messages }
+    }
+
+    /// Notes the faults of a file; the configuration in force stays.
+    fn keep(&self, mut faults: Vec<String>, told: String, modified: Option<SystemTime>) -> Done {
+        let mut loaded = lock(&self.loaded);
+        loaded.faults.clone_from(&faults);
+        loaded.modified = modified;
+        if loaded.fault.is_some() {
+            loaded.fault = Some(told);
+            self.apply(&loaded, &lock(&self.workshop), None);
+            faults.push("no configuration is in force".to_owned());
+        } else {
+            let servers = configured(loaded.config.servers.len());
+            let seconds = loaded.read_at.elapsed().as_secs();
+            faults.push(format!(
+                "the configuration in force stays, as it was read {seconds} s ago: {servers}"
+            ));
+        }
+        failed(faults)
+    }
+
+    /// Puts a configuration and all that follows from it in force, as one: nobody sees a part of it. Gives the new
+    /// workshop back where the daemon ends, which has taken the one in force with it.
+    fn put_in_force(
+        &self,
+        fresh: Loaded,
+        policy: Policy,
+        opened: Option<Box<Workshop>>,
+        forget_sent: bool,
+    ) -> Result<(), Option<Box<Workshop>>> {
+        let mut loaded = lock(&self.loaded);
+        if self.stop.is_cancelled() {
+            return Err(opened);
+        }
+        if forget_sent {
+            self.variables.forget_sent();
+        }
+        *loaded = fresh;
+        let mut workshop = lock(&self.workshop);
+        let old = opened.map(|opened| std::mem::replace(&mut *workshop, *opened));
+        self.apply(&loaded, &workshop, Some(policy));
+        drop(workshop);
+        let config = &loaded.config;
+        self.downstream
+            .set_max_result_bytes(config.execution.max_tool_result_bytes);
+        self.downstream.set_idle(config.daemon.idle_server);
+        self.downstream.reload(self.servers_of(config));
+        self.variables.judged_anew();
+        drop(loaded);
+        if let Some(old) = old {
+            self.retired.take(old);
+        }
+        Ok(())
+    }
+
+    /// Hands out what follows from a configuration; without a `policy` tools stay as they are.
+    fn apply(&self, loaded: &Loaded, workshop: &Workshop, policy: Option<Policy>) {
+        let policy = match policy {
+            Some(policy) => {
+                self.registry
+                    .reload(policy.clone(), loaded.config.execution.check_arguments);
+                policy
+            }
+            None => (*self.engine.parts().policy).clone(),
+        };
+        self.engine
+            .replace(parts(loaded, workshop, &self.registry, policy));
+        self.face.send_replace(Arc::new(face(loaded, workshop)));
+    }
+
+    /// What a reload tells of the configuration that it put in force.
+    fn what_is_in_force(&self, config: &Config) -> Vec<String> {
+        let path = self.places.config.path();
+        let what = if path.exists() {
+            format!("{} is in force", path.display())
+        } else {
+            "there is no configuration file, so the defaults are in force".to_owned()
+        };
+        let servers = configured(config.servers.len());
+        let (_, Workshop { sandbox, .. }) = self.in_force();
+        match sandbox.state() {
+            Ok(ready) => vec![format!(
+                "{what}: {servers}; programs run in tier {}",
+                ready.confinement.as_str()
+            )],
+            Err(refusal) => vec![
+                format!("{what}: {servers}"),
+                format!("programs are refused: {}", refusal.message),
+            ],
+        }
+    }
+}
+
+/// Reads the file. Blocking.
+fn read(places: &Places, masker: &Masker) -> Read {
+    // Before the reading, so that a change during it is shown as one.
+    let modified = modified(places);
+    let fresh = match config::load_choice(&places.config) {
+        Err(faults) => Err((faults.lines(), fault_text(&faults))),
+        Ok(config) => {
+            config::expand::register_headers(&config, masker);
+            match Policy::new(&config.tools.filter) {
+                Ok(policy) => Ok(Fresh {
+                    config: Arc::new(config),
+                    policy,
+                }),
+                Err(error) => Err((vec![error.to_string()], error.to_string())),
+            }
+        }
+    };
+    Read { fresh, modified }
+}
+
+fn failed(messages: Vec<String>) -> Done {
+    Done {
+        ok: false,
+        messages,
+    }
+}
+
+fn ending() -> Done {
+    failed(vec![
+        "the daemon is ending: the configuration was not changed".to_owned(),
+    ])
+}
+
+/// What a sandbox is made from.
+pub(super) fn sandbox_config(
+    execution: &ExecutionConfig,
+    variables: &Variables,
+    state: &Path,
+) -> SandboxConfig {
+    SandboxConfig {
+        choice: execution.sandbox,
+        python: execution.python.clone(),
+        search_path: variables.recorded("PATH").unwrap_or_default().into(),
+        limits: Limits {
+            memory_bytes: execution.memory_bytes,
+            scratch_bytes: execution.scratch_bytes,
+            max_threads: execution.max_threads,
+            cpu_seconds: execution.timeout.as_secs().saturating_add(1),
+        },
+        boot: crate::pool::runtime::boot_source(),
+        warden_program: None,
+        container: execution.container.clone(),
+        state_folder: Some(state.to_owned()),
+    }
+}
+
+/// What is said of a file without faults.
+pub(super) fn sound(path: &str, config: &Config) -> String {
+    let off = config.servers.iter().filter(|server| !server.enabled);
+    let off = match off.count() {
+        0 => String::new(),
+        count => format!(", {count} of them disabled"),
+    };
+    format!(
+        "{path}: no faults; {}{off}",
+        configured(config.servers.len())
+    )
+}
+
+fn configured(servers: usize) -> String {
+    let plural = if servers == 1 { "" } else { "s" };
+    format!("{servers} server{plural} configured")
+}
+
+/// Whether warm workers of one configuration are of no use to another.
+fn needs_new_workshop(before: &ExecutionConfig, after: &ExecutionConfig) -> bool {
+    let key = |execution: &ExecutionConfig| {
+        (
+            execution.sandbox,
+            execution.python.clone(),
+            execution.memory_bytes,
+            execution.scratch_bytes,
+            execution.max_threads,
+            execution.timeout,
+            execution.pool,
+            execution.max_output_bytes,
+            execution.container.clone(),
+        )
+    };
+    key(before) != key(after)
+}
+
+pub(super) fn parts(
+    loaded: &Loaded,
+    workshop: &Workshop,
+    registry: &Registry,
+    policy: Policy,
+) -> Parts {
+    Parts {
+        limits: loaded.config.execution.clone(),
+        pool: workshop.pool.clone(),
+        target: Arc::new(registry.clone()),
+        answers: Arc::new(RegistryAnswers(registry.clone())),
+        policy: Arc::new(policy),
+        checks: workshop.checks.as_ref().map(|shop| shop.checks.clone()),
+        fault: loaded.fault.clone(),
+    }
+}
+
+/// `3.11` of `3.11.2`.
+fn minor(version: &str) -> String {
+    let parts: Vec<&str> = version.split('.').take(2).collect();
+    parts.join(".")
+}
+
+pub(super) fn face(loaded: &Loaded, workshop: &Workshop) -> Face {
+    let config = &loaded.config;
+    let ready = workshop.sandbox.state().ok();
+    Face {
+        expose: config.tools.expose.clone(),
+        structured: config.execution.structured_content,
+        trace: config.execution.trace,
+        submit: config.submit.clone(),
+        max_output_bytes: config.execution.max_output_bytes,
+        purposes: config
+            .servers
+            .iter()
+            .filter(|server| server.enabled)
+            .map(|server| (server.name.clone(), server.purpose.clone()))
+            .collect(),
+        python: ready.as_ref().map(|ready| minor(&ready.version)),
+        confinement: ready.map(|ready| ready.confinement),
+        fault: loaded.fault.clone(),
+    }
+}

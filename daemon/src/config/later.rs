@@ -1,0 +1,71 @@
+//! The tables of what this version refuses by name: later keys, and the layouts of other programs.
+
+/// A key that is known but whose feature is not built.
+pub(super) struct Later {
+    /// Section and key, a server's being `servers[].KEY`.
+    key: &'static str,
+    /// The values that mean its absence; the default first.
+    pub(super) accepted: &'static [&'static str],
+}
+
+/// Keys that take only these values in this version. A line goes when its feature comes.
+const LATER: &[Later] = &[Later {
+    key: "servers[].trust_annotations",
+    accepted: &["false", "off", "no"],
+}];
+
+/// Names kept for later sections and keys.
+const RESERVED: [&str; 3] = ["policy", "engine", "step_budget"];
+
+/// Top-level keys under which other programs keep their servers.
+const FOREIGN_SERVERS: [&str; 5] = [
+    "mcpServers",
+    "mcp_servers",
+    "mcp-servers",
+    "context_servers",
+    "mcp",
+];
+
+/// Keys of other programs' server entries, with what to write here.
+const FOREIGN_KEYS: &[(&str, &str)] = &[
+    ("type", "write `transport: stdio`, `http` or `sse`"),
+    ("disabled", "write `enabled: false`"),
+    ("environment", "write `env`"),
+    ("httpUrl", "write `transport: http` and `url`"),
+    ("serverUrl", "write `transport: http` and `url`"),
+    (
+        "timeout",
+        "write `start_timeout_seconds`, or `execution.tool_call_timeout_seconds`",
+    ),
+    ("alwaysAllow", "write `tools: {allow: [...]}`"),
+    ("autoApprove", "write `tools: {allow: [...]}`"),
+    ("disabledTools", "write `tools: {block: [...]}`"),
+];
+
+/// The line of a later key.
+pub(super) fn of(section: &str, key: &str) -> Option<&'static Later> {
+    LATER
+        .iter()
+        .find(|later| later.key.rsplit_once('.') == Some((section, key)))
+}
+
+/// Whether a name is kept for a later version.
+pub(super) fn is_reserved(key: &str) -> bool {
+    RESERVED.contains(&key)
+}
+
+/// Whether a top-level key is where another program keeps its servers.
+pub(super) fn is_foreign_servers(key: &str) -> bool {
+    FOREIGN_SERVERS.contains(&key)
+}
+
+/// What to write in place of another program's key.
+pub(super) fn foreign_key(section: &str, key: &str) -> Option<&'static str> {
+    if section != "servers[]" {
+        return None;
+    }
+    FOREIGN_KEYS
+        .iter()
+        .find(|(name, _)| *name == key)
+        .map(|(_, hint)| *hint)
+}

@@ -1,0 +1,322 @@
+//! Removes trees of any depth and shape in linear time, without following a link and without leaving the folder.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, Mode, OFlags, chmod, fchmod, fstat, openat, unlinkat};
+use rustix::io::Errno;
+
+use super::folder::{self, Identity, Lister};
+
+/// What the owner of a folder needs to empty it.
+const OWN: u32 = 0o700;
+
+/// Removes the entries `names` of `base`, whatever they are, until the time is `until`. What cannot be removed does not
+/// keep the rest, and is an error in the end.
+pub(super) fn remove_all(base: &OwnedFd, names: Vec<CString>, until: Instant) -> io::Result<()> {
+    let mut removal = Removal {
+        current: folder::open(base, c".")?,
+        levels: vec![Level {
+            name: CString::default(),
+            identity: folder::identity(base)?,
+            inner: names,
+            removed: false,
+        }],
+        lister: Lister::new(),
+        failed: None,
+    };
+    while removal.step()? {
+        if Instant::now() > until {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+    }
+    removal.failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// A folder on the way from the base to the one that is being emptied.
+#[derive(Debug)]
+struct Level {
+    /// Its name in the folder above.
+    name: CString,
+    identity: Identity,
+    /// Entries that are still to be removed.
+    inner: Vec<CString>,
+    /// Whether anything in it could be removed.
+    removed: bool,
+}
+
+/// Where the removal stands. Of all folders only the current one is open, so depth costs no descriptors.
+#[derive(Debug)]
+struct Removal {
+    current: OwnedFd,
+    levels: Vec<Level>,
+    lister: Lister,
+    failed: Option<Errno>,
+}
+
+impl Removal {
+    /// Removes one entry, enters it or leaves the current folder; false when all is done.
+    fn step(&mut self) -> Result<bool, Errno> {
+        let Some(level) = self.levels.last_mut() else {
+            return Ok(false);
+        };
+        let Some(name) = level.inner.pop() else {
+            return self.ascend();
+        };
+        match unlink(&self.current, &name, true) {
+            Ok(()) => level.removed = true,
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS | Errno::PERM) => {
+                if let Err(error) = self.descend(name) {
+                    self.failed.get_or_insert(error);
+                }
+            }
+            Err(error) => {
+                self.failed.get_or_insert(error);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Enters `name` and removes what is not a filled folder in it.
+    fn descend(&mut self, name: CString) -> Result<(), Errno> {
+        let inner = enter(&self.current, &name)?;
+        let identity = folder::identity(&inner)?;
+        // Another file system was put there by somebody else.
+        if self
+            .levels
+            .first()
+            .is_some_and(|base| base.identity.0 != identity.0)
+        {
+            return Err(Errno::XDEV);
+        }
+        let mut level = Level {
+            name,
+            identity,
+            inner: Vec::new(),
+            removed: false,
+        };
+        let failed = &mut self.failed;
+        self.lister.each(&inner, |name, folder| {
+            match unlink(&inner, name, folder) {
+                Ok(()) => level.removed = true,
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS | Errno::PERM) if folder => {
+                    level.inner.push(name.to_owned());
+                }
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+            Ok::<_, Errno>(())
+        })?;
+        self.levels.push(level);
+        self.current = inner;
+        Ok(())
+    }
+
+    /// Goes up and removes the folder it came from; false at the base.
+    fn ascend(&mut self) -> Result<bool, Errno> {
+        let Some(left) = self.levels.pop() else {
+            return Ok(false);
+        };
+        let Some(level) = self.levels.last_mut() else {
+            return Ok(false);
+        };
+        let above = folder::open(&self.current, c"..")?;
+        if folder::identity(&above)? != level.identity {
+            // The folder was moved meanwhile; above it is nothing of ours.
+            return Err(Errno::STALE);
+        }
+        self.current = above;
+        match unlinkat(&self.current, &left.name, AtFlags::REMOVEDIR) {
+            Ok(()) => level.removed = true,
+            // Something came in after it was listed; it is listed again as long as that gets on.
+            Err(Errno::NOTEMPTY | Errno::EXIST) if left.removed => level.inner.push(left.name),
+            Err(Errno::NOENT) => {}
+            Err(error) => {
+                self.failed.get_or_insert(error);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Removes `name` from `at` unless it is a folder with something in it. That it is gone already is fine.
+fn unlink(at: &OwnedFd, name: &CStr, folder: bool) -> Result<(), Errno> {
+    let done = if folder {
+        match unlinkat(at, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTDIR) => unlinkat(at, name, AtFlags::empty()),
+            other => other,
+        }
+    } else {
+        unlinkat(at, name, AtFlags::empty())
+    };
+    match done {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+/// Opens a folder and gives it the mode that emptying it takes.
+fn enter(at: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let folder = match folder::open(at, name) {
+        Err(Errno::ACCESS) => {
+            open_up(at, name)?;
+            folder::open(at, name)?
+        }
+        other => other?,
+    };
+    if fstat(&folder)?.st_mode & OWN != OWN {
+        fchmod(&folder, Mode::from_raw_mode(OWN))?;
+    }
+    Ok(folder)
+}
+
+/// Gives a folder that cannot be opened that mode, without following a link put in its place.
+fn open_up(at: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inner = openat(at, name, flags, Mode::empty())?;
+    if !folder::is_folder(&fstat(&inner)?) {
+        return Err(Errno::NOTDIR);
+    }
+    // A descriptor that only names a file takes no fchmod; its entry in /proc leads to the very same file.
+    let path = format!("/proc/self/fd/{}", inner.as_raw_fd());
+    chmod(path, Mode::from_raw_mode(OWN))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, mkdirat};
+
+    use super::*;
+
+    fn remove(parent: &Path, name: &str) -> io::Result<()> {
+        let base = folder::open(CWD, parent).unwrap();
+        let until = Instant::now() + Duration::from_mins(1);
+        remove_all(&base, vec![CString::new(name).unwrap()], until)
+    }
+
+    #[test]
+    fn whatever_is_in_a_folder_is_removed_and_nothing_outside() {
+        let parent = tempfile::tempdir().unwrap();
+        let outside = parent.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("kept"), "x").unwrap();
+        let inside = parent.path().join("inside");
+        fs::create_dir_all(inside.join("closed/inner")).unwrap();
+        symlink(&outside, inside.join("link")).unwrap();
+        fs::write(inside.join("closed/inner/file"), "x").unwrap();
+        symlink(&outside, inside.join("closed/inner/link")).unwrap();
+        symlink("nowhere", inside.join("broken")).unwrap();
+        fs::create_dir(inside.join("odd \n name")).unwrap();
+        fs::write(inside.join("odd \n name/-rf"), "x").unwrap();
+        std::os::unix::net::UnixListener::bind(inside.join("socket")).unwrap();
+        for (folder, mode) in [("closed/inner", 0o000), ("closed", 0o300), ("", 0o500)] {
+            fs::set_permissions(inside.join(folder), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        remove(parent.path(), "inside").unwrap();
+        assert!(!inside.exists());
+        assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "x");
+    }
+
+    #[test]
+    fn what_is_no_folder_is_removed_and_what_is_not_there_is_fine() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join("file"), "x").unwrap();
+        symlink("/etc", parent.path().join("link")).unwrap();
+        for name in ["file", "link", "nothing"] {
+            remove(parent.path(), name).unwrap();
+        }
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn many_entries_and_many_folders_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let inside = parent.path().join("inside");
+        fs::create_dir(&inside).unwrap();
+        for number in 0..4000 {
+            fs::write(inside.join(format!("file {number}")), "").unwrap();
+        }
+        for number in 0..1000 {
+            fs::create_dir_all(inside.join(format!("{number}/a/b"))).unwrap();
+            fs::write(inside.join(format!("{number}/c")), "").unwrap();
+        }
+        remove(parent.path(), "inside").unwrap();
+        assert!(!inside.exists());
+    }
+
+    /// Makes `depth` folders below `top`, one in the other.
+    fn deep(top: &Path, depth: usize) {
+        fs::create_dir(top).unwrap();
+        let mut at = folder::open(CWD, top).unwrap();
+        for _ in 0..depth {
+            mkdirat(&at, c"deeper", Mode::from_raw_mode(0o700)).unwrap();
+            at = folder::open(&at, c"deeper").unwrap();
+        }
+    }
+
+    #[test]
+    fn the_time_a_deep_tree_takes_grows_with_its_depth_only() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut took = Vec::new();
+        for depth in [1500, 15_000] {
+            deep(&parent.path().join("deep"), depth);
+            let start = Instant::now();
+            remove(parent.path(), "deep").unwrap();
+            took.push(start.elapsed());
+            assert!(!parent.path().join("deep").exists());
+        }
+        // A quadratic removal would take a hundred times as long.
+        assert!(took[1] < took[0] * 40, "{took:?}");
+    }
+
+    #[test]
+    fn a_folder_that_is_moved_away_meanwhile_is_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        let inside = parent.path().join("inside");
+        fs::create_dir_all(inside.join("a/b/c")).unwrap();
+        fs::create_dir(parent.path().join("elsewhere")).unwrap();
+        fs::write(parent.path().join("elsewhere/a"), "kept").unwrap();
+        let base = folder::open(CWD, parent.path()).unwrap();
+        let mut removal = Removal {
+            current: folder::open(&base, c".").unwrap(),
+            levels: vec![Level {
+                name: CString::default(),
+                identity: folder::identity(&base).unwrap(),
+                inner: vec![c"inside".to_owned()],
+                removed: false,
+            }],
+            lister: Lister::new(),
+            failed: None,
+        };
+        while removal.levels.len() < 4 {
+            assert!(removal.step().unwrap());
+        }
+        fs::rename(inside.join("a/b"), parent.path().join("elsewhere/b")).unwrap();
+        let error = loop {
+            if let Err(error) = removal.step() {
+                break error;
+            }
+        };
+        assert_eq!(error, Errno::STALE);
+        let kept = fs::read_to_string(parent.path().join("elsewhere/a")).unwrap();
+        assert_eq!(kept, "kept");
+    }
+
+    #[test]
+    fn the_time_is_kept() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir_all(parent.path().join("a/b/c")).unwrap();
+        let base = folder::open(CWD, parent.path()).unwrap();
+        let error = remove_all(&base, vec![c"a".to_owned()], Instant::now()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT));
+        assert!(parent.path().join("a").exists());
+    }
+}

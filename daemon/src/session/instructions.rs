@@ -1,0 +1,192 @@
+//! The text a client is given once: what ptc is for and how to use it.
+
+use std::fmt::Write as _;
+
+use super::Face;
+use crate::config::ExposedTool;
+use ptc_protocol::run::Confinement;
+
+/// Longest text, in characters; the first 512 are complete by themselves.
+pub(super) const MAX_INSTRUCTIONS: usize = 2048;
+/// Longest text together with the tools' definitions, in characters: under 700 tokens of four.
+pub(super) const MAX_TOGETHER: usize = 4 * 700 - 1;
+/// Room for the line that counts the servers left out.
+const COUNT_LINE: usize = 40;
+
+/// The instructions for one configuration; the same for clients of every revision.
+pub(super) fn instructions(face: &Face) -> String {
+    let offers = |tool| face.expose.contains(&tool);
+    if face.expose.is_empty() {
+        return "ptc offers no tool in this configuration: its key tools.expose is an empty list."
+            .to_owned();
+    }
+    if !offers(ExposedTool::ExecuteProgram) {
+        return with_servers(
+            "Shows the tools that a Python program of ptc could call. Running programs is turned off \
+             in this configuration: tools.expose does not name execute_program.",
+            face,
+        );
+    }
+    let python = face.python.as_deref().unwrap_or_default();
+    let mut text = format!("Runs Python {python} programs").replace("  ", " ");
+    text.push_str(
+        " that call the tools of the user's MCP servers. Use execute_program \
+         when a task takes three or more tool calls, a loop, or filtering: only what the program \
+         prints comes back, tool results stay outside the conversation. ",
+    );
+    if offers(ExposedTool::ListCallableTools) && offers(ExposedTool::InspectTool) {
+        text.push_str(
+            "First list_callable_tools, then inspect_tool for the ones you need, then one program: ",
+        );
+    } else {
+        text.push_str("In a program, await list_callable_tools() and inspect_tool(tool_name=...) tell what there is: ");
+    }
+    text.push_str(
+        "each tool is an async function mcp__SERVER__TOOL with keyword arguments; write `await`.",
+    );
+    text.push_str(match face.confinement {
+        Some(Confinement::None) => "\nWARNING: programs run UNCONFINED (execution.sandbox: none).",
+        Some(Confinement::Landlock) => {
+            "\nPrograms are confined (landlock): no network, processes or files but scratch; they can learn whether a path exists."
+        }
+        Some(_) => "\nPrograms are confined: no network, processes or files but their scratch folder.",
+        None => "\nPrograms are refused on this machine now; execute_program says why.",
+    });
+    with_servers(&text, face)
+}
+
+/// Adds the servers, and what the operator says they are for, as far as there is room.
+fn with_servers(text: &str, face: &Face) -> String {
+    let mut text = text.to_owned();
+    let purposes = &face.purposes;
+    let definitions = super::tools::characters(face);
+    let limit = MAX_INSTRUCTIONS
+        .min(MAX_TOGETHER.saturating_sub(definitions))
+        .saturating_sub(COUNT_LINE);
+    if !purposes.is_empty() {
+        text.push_str("\nServers:");
+    }
+    let mut length = text.chars().count();
+    for (at, (name, purpose)) in purposes.iter().enumerate() {
+        let purpose: Vec<&str> = purpose.split_whitespace().collect();
+        let line = if purpose.is_empty() {
+            format!("\n- {name}")
+        } else {
+            format!("\n- {name}: {}", purpose.join(" "))
+        };
+        length += line.chars().count();
+        if length > limit {
+            let _ = write!(text, "\n- and {} more", purposes.len() - at);
+            break;
+        }
+        text.push_str(&line);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_512_characters_stand_alone_and_the_whole_is_bounded() {
+        let purposes = (0..200)
+            .map(|n| (format!("server{n}"), "does things ".repeat(3)))
+            .collect();
+        let face = Face {
+            purposes,
+            confinement: Some(Confinement::Landlock),
+            ..Face::default()
+        };
+        let text = instructions(&face);
+        assert!(
+            text.chars().count() <= MAX_INSTRUCTIONS,
+            "{}",
+            text.chars().count()
+        );
+        assert!(text.contains("more"));
+        let first = text.split('\n').next().unwrap();
+        assert!(first.chars().count() <= 512, "{}", first.chars().count());
+        assert!(first.ends_with('.'));
+    }
+
+    #[test]
+    fn instructions_and_definitions_stay_under_700_tokens_whatever_the_servers_are_for() {
+        use ExposedTool::{ExecuteProgram, InspectTool, ListCallableTools};
+        let purposes: Vec<_> = (0..40)
+            .map(|n| (format!("server{n}"), "does\n things ".repeat(5)))
+            .collect();
+        for expose in [
+            vec![ExecuteProgram, InspectTool, ListCallableTools],
+            vec![ExecuteProgram],
+            vec![InspectTool],
+            vec![],
+        ] {
+            for confinement in [None, Some(Confinement::None), Some(Confinement::Landlock)] {
+                let face = Face {
+                    expose: expose.clone(),
+                    purposes: purposes.clone(),
+                    confinement,
+                    ..Face::default()
+                };
+                let text = instructions(&face);
+                let together = text.chars().count() + super::super::tools::characters(&face);
+                assert!(together / 4 < 700, "{expose:?}: {together} characters");
+                assert!(text.chars().count() <= MAX_INSTRUCTIONS);
+                assert_eq!(text.contains("does things"), !expose.is_empty(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_server_is_named_and_the_version_of_python_too() {
+        let face = Face {
+            python: Some("3.12".to_owned()),
+            purposes: vec![
+                ("db".to_owned(), String::new()),
+                ("wiki".to_owned(), "pages of the team".to_owned()),
+            ],
+            ..Face::default()
+        };
+        let text = instructions(&face);
+        assert!(
+            text.starts_with("Runs Python 3.12 programs that call the tools"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("\nServers:\n- db\n- wiki: pages of the team"),
+            "{text}"
+        );
+        assert!(instructions(&Face::default()).starts_with("Runs Python programs that call"));
+    }
+
+    #[test]
+    fn what_is_not_offered_is_not_advertised() {
+        use ExposedTool::{ExecuteProgram, InspectTool, ListCallableTools};
+        let text = |expose: &[ExposedTool]| {
+            instructions(&Face {
+                expose: expose.to_vec(),
+                ..Face::default()
+            })
+        };
+        assert_eq!(
+            text(&[]),
+            "ptc offers no tool in this configuration: its key tools.expose is an empty list."
+        );
+        let without = text(&[InspectTool, ListCallableTools]);
+        assert!(!without.contains("Use execute_program"), "{without}");
+        assert!(without.contains("turned off"), "{without}");
+        let alone = text(&[ExecuteProgram]);
+        assert!(!alone.contains("First list_callable_tools"), "{alone}");
+        assert!(alone.contains("await list_callable_tools()"), "{alone}");
+    }
+
+    #[test]
+    fn programs_that_are_not_confined_are_announced() {
+        let face = Face {
+            confinement: Some(Confinement::None),
+            ..Face::default()
+        };
+        assert!(instructions(&face).contains("UNCONFINED"));
+    }
+}

@@ -1,0 +1,199 @@
+//! `ptcctl call`: calls one tool, as a program of one line would.
+
+use std::io::{self, Read as _};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::mcp::Session;
+use super::output::{print, print_json, say_plainly};
+use super::run::{as_json, ended, structured, text_of};
+use super::run_text::Parts;
+use super::{Context, Exit, inspect, unique, visible};
+
+/// Longest arguments, in bytes (CONTRACT 4).
+const MAX_ARGUMENT_BYTES: u64 = 4 * 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The tool's callable name, as `ptcctl tools` gives it
+    tool: String,
+    /// Arguments: `name=value`, a text where the tool takes text, else JSON where it reads as JSON; `name:=JSON`
+    #[arg(value_name = "NAME=VALUE")]
+    pairs: Vec<String>,
+    /// All arguments as one JSON object, or - to read it from stdin; pairs are added to it
+    #[arg(long = "arguments", value_name = "JSON", allow_hyphen_values = true)]
+    whole: Option<String>,
+}
+
+pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> {
+    let output = context.output;
+    let tool = match inspect::tool(context, &arguments.tool).await? {
+        Ok(tool) => tool,
+        Err(text) => return Ok(output.failure(&text, Exit::Failure)),
+    };
+    let given = collect(arguments, &tool)?;
+    let code = program(&arguments.tool, &given)?;
+    let Some(answer) = Session::open(context).await?.execute(&code).await? else {
+        return Ok(output.failure("cancelled", Exit::Failure));
+    };
+    let structured = structured(&answer);
+    if output.json {
+        print_json(&as_json(&answer, structured))?;
+        return ended(context, &answer).await;
+    }
+    let parts = Parts::of(&text_of(&answer), structured);
+    let result = structured.and_then(|structured| structured.get("result"));
+    if answer.get("isError") == Some(&Value::Bool(true)) {
+        say_plainly(&parts.about(true));
+    } else {
+        print(&match result {
+            Some(Value::String(text)) => visible::text(text),
+            Some(value) => visible::json(&format!("{value:#}")),
+            None => parts.output,
+        })?;
+    }
+    ended(context, &answer).await
+}
+
+/// The program that makes the call. The daemon knows the name, so it is an identifier; the arguments are data in a string.
+fn program(tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    ensure!(
+        tool.chars().all(plain) && tool.starts_with("mcp__"),
+        "{tool:?} is no callable name"
+    );
+    // A JSON string is a Python string literal as well.
+    let literal = serde_json::to_string(&serde_json::to_string(arguments)?)?;
+    Ok(format!(
+        "import json\nemit(await {tool}(**json.loads({literal})))\n"
+    ))
+}
+
+fn collect(arguments: &Arguments, tool: &Value) -> anyhow::Result<Map<String, Value>> {
+    let mut given = match arguments.whole.as_deref() {
+        None => Map::new(),
+        Some("-") => object(&read_stdin()?)?,
+        Some(text) => object(text)?,
+    };
+    for pair in &arguments.pairs {
+        let Some((name, value)) = pair.split_once('=') else {
+            bail!("{pair:?} is no argument: write name=value");
+        };
+        let (name, value) = match name.strip_suffix(':') {
+            Some(name) => {
+                let value = unique::value(value);
+                (
+                    name,
+                    value.with_context(|| format!("{pair:?}: no JSON that can be sent"))?,
+                )
+            }
+            None => (name, value_of(value, name, tool)?),
+        };
+        ensure!(
+            given.insert(name.to_owned(), value).is_none(),
+            "the argument {name:?} is given twice"
+        );
+    }
+    Ok(given)
+}
+
+/// A value as the tool takes it: text stays text where the schema says string.
+fn value_of(text: &str, name: &str, tool: &Value) -> anyhow::Result<Value> {
+    let property = inspect::properties(tool).and_then(|all| all.get(name));
+    let takes_text = property.and_then(|property| property.get("type")) == Some(&"string".into());
+    let read: Option<Value> = if takes_text {
+        None
+    } else {
+        serde_json::from_str(text).ok()
+    };
+    match read {
+        // What has a key twice is no text that was meant as such.
+        Some(Value::Object(_) | Value::Array(_)) => {
+            unique::value(text).with_context(|| format!("{name}: no JSON that can be sent"))
+        }
+        Some(value) => Ok(value),
+        None => Ok(text.into()),
+    }
+}
+
+fn object(text: &str) -> anyhow::Result<Map<String, Value>> {
+    match unique::value(text).context("--arguments: no JSON that can be sent")? {
+        Value::Object(object) => Ok(object),
+        _ => bail!("--arguments: required a JSON object"),
+    }
+}
+
+fn read_stdin() -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut stdin = io::stdin().lock().take(MAX_ARGUMENT_BYTES + 1);
+    stdin
+        .read_to_string(&mut text)
+        .context("cannot read stdin")?;
+    ensure!(
+        text.len() as u64 <= MAX_ARGUMENT_BYTES,
+        "the arguments have more than {MAX_ARGUMENT_BYTES} bytes"
+    );
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn collected(pairs: &[&str], whole: Option<&str>) -> anyhow::Result<Value> {
+        let tool = json!({"inputSchema": {"properties": {
+            "zip": {"type": "string"}, "limit": {"type": "integer"}, "either": {"type": ["string", "integer"]},
+        }}});
+        let arguments = Arguments {
+            tool: "mcp__a__b".to_owned(),
+            pairs: pairs.iter().map(|&pair| pair.to_owned()).collect(),
+            whole: whole.map(str::to_owned),
+        };
+        collect(&arguments, &tool).map(Value::Object)
+    }
+
+    #[test]
+    fn a_value_is_what_the_schema_takes() {
+        let pairs = [
+            "zip=00123",
+            "limit=1267650600228229401496703205376",
+            "either=x=y",
+            "other={\"a\":[1]}",
+            "z:=\"5\"",
+            "=e",
+        ];
+        let text = "{\"zip\":\"00123\",\"limit\":1267650600228229401496703205376,\"either\":\"x=y\",\
+                    \"other\":{\"a\":[1]},\"z\":\"5\",\"\":\"e\"}";
+        assert_eq!(collected(&pairs, None).unwrap().to_string(), text);
+        let mixed = collected(&["limit=3"], Some("{\"zip\":\"1\"}")).unwrap();
+        assert_eq!(mixed, json!({"zip": "1", "limit": 3}));
+    }
+
+    #[test]
+    fn what_cannot_be_an_argument_is_named() {
+        for (pairs, whole, word) in [
+            (&["zip"][..], None, "name=value"),
+            (&["a=1", "a=2"], None, "given twice"),
+            (&["a:=x"], None, "no JSON"),
+            (&[], Some("[]"), "JSON object"),
+            (&["a:={\"k\":1,\"k\":2}"], None, "\"k\" stands twice"),
+            (&["a=[{\"k\":1,\"\\u006b\":2}]"], None, "\"k\" stands twice"),
+            (&[], Some("{\"a\":1,\"a\":2}"), "\"a\" stands twice"),
+        ] {
+            let error = format!("{:#}", collected(pairs, whole).unwrap_err());
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_data_in_the_program() {
+        let hostile = json!({"a": "\"))\nimport os\\ \u{2028}é", "b": "{}"});
+        let program = program("mcp__a__b", hostile.as_object().unwrap()).unwrap();
+        assert_eq!(program.lines().count(), 2);
+        assert!(super::program("x); import os", &Map::new()).is_err());
+    }
+}

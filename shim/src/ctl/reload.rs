@@ -1,0 +1,61 @@
+//! `ptcctl reload`: has the daemon read its configuration again.
+
+use std::time::Duration;
+
+use clap::Args;
+use ptc_protocol::route;
+use ptc_protocol::status::{Done, SCHEMA};
+use serde_json::json;
+
+use crate::connect::REQUEST_TIMEOUT;
+
+use super::output::{Output, print_json, say};
+use super::words::plain;
+use super::{Context, Exit};
+
+/// How long a reload may take: the one that is under way, then this one, each with a sandbox to be proved.
+const RELOAD_TIMEOUT: Duration = Duration::from_mins(3);
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Forget the values of variables that clients sent, so that the next client's count
+    #[arg(long)]
+    env: bool,
+}
+
+pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> {
+    let path = if arguments.env {
+        route::RELOAD_ENV
+    } else {
+        route::RELOAD
+    };
+    tell_within(context, path, RELOAD_TIMEOUT).await
+}
+
+/// Has the daemon do something, and shows what it says of it.
+pub(super) async fn tell(context: &Context, path: &str) -> anyhow::Result<Exit> {
+    tell_within(context, path, REQUEST_TIMEOUT).await
+}
+
+async fn tell_within(context: &Context, path: &str, limit: Duration) -> anyhow::Result<Exit> {
+    let done: Done = context.connect().await?.post_within(path, limit).await?;
+    if context.output.json {
+        let Done { ok, messages } = &done;
+        print_json(&json!({ "schema": SCHEMA, "ok": ok, "messages": messages }))?;
+    } else {
+        report(context.output, &done);
+    }
+    Ok(if done.ok { Exit::Ok } else { Exit::Failure })
+}
+
+/// Shows what an operation on the daemon answered.
+pub(super) fn report(output: Output, done: &Done) {
+    for message in &done.messages {
+        let text = plain(message);
+        if done.ok {
+            output.message(&text);
+        } else {
+            say(&text);
+        }
+    }
+}

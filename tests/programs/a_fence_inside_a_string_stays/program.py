@@ -1,0 +1,6 @@
+page = """
+```python
+print("not code")
+```
+"""
+print(page.count("`"), len(page.splitlines()))

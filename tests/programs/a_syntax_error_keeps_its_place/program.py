@@ -1,0 +1,3 @@
+print('never printed')
+values = [1, 2
+print(values)

@@ -1,0 +1,1 @@
+a = 1b = 2print(a + b)print(missing)

@@ -1,0 +1,4 @@
+﻿first = 1
+if first:
+    print('works')
+print(missing_name)

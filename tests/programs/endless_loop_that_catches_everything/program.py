@@ -1,0 +1,7 @@
+print('spinning')
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        continue

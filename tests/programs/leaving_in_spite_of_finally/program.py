@@ -1,0 +1,4 @@
+try:
+    quit(0)
+finally:
+    print('tidied up')

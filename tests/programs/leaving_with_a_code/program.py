@@ -1,0 +1,2 @@
+print('s')
+exit(4)

@@ -1,0 +1,3 @@
+import sys
+print('counted')
+sys.exit('no stock left')

@@ -1,0 +1,4 @@
+import sys
+print('enough')
+sys.exit(0)
+print('too much')

@@ -1,0 +1,4 @@
+```python
+print('inside the fence')
+raise LookupError('line three')
+```

@@ -1,0 +1,15 @@
+import faulthandler, os, sys
+print('1')
+os.write(2, b'2\n')
+print('3', end=' ', file=sys.stderr)
+os.write(1, b'4\n')
+with open(1, 'w', closefd=False) as raw:
+    print('5', file=raw)
+print('6')
+os.dup2(os.open('log', os.O_CREAT | os.O_WRONLY), 1)
+print('into the file')
+os.dup2(2, 1)
+print('7', open('log').read(), end='')
+os.close(1)
+os.close(2)
+print('8')

@@ -1,0 +1,4 @@
+if True:
+        a = 1
+	b = 2
+print(a, b)
