@@ -98,7 +98,7 @@ fn a_named_file_that_is_missing_is_said() -> TestResult {
 fn keys_of_later_versions_are_refused_as_such() -> TestResult {
     for (text, key) in [
         ("policy:\n  rules: []\n", "policy"),
-        ("execution:\n  engine: monty\n", "engine"),
+        ("execution:\n  step_budget: 5\n", "step_budget"),
     ] {
         let home = Home::with_text(text);
         let _daemon = home.daemon();

@@ -32,6 +32,7 @@ mod life;
 mod limits;
 mod logs;
 mod mistakes;
+mod monty;
 mod printed;
 mod programs;
 mod projects;
@@ -73,6 +74,7 @@ fn main() {
         printed::tests(),
         programs::tests(),
         mistakes::tests(),
+        monty::tests(),
         leftovers::tests(),
         limits::tests(),
         forging::tests(),

@@ -21,7 +21,13 @@ use crate::status;
 
 impl Commands for Inner {
     fn status(&self, clients: Vec<ClientStatus>) -> Status {
-        let (loaded, Workshop { sandbox, pool, .. }) = self.in_force();
+        let (loaded, shop) = self.in_force();
+        let Workshop {
+            sandbox,
+            pool,
+            monty,
+            ..
+        } = shop;
         let changed_on_disk = modified(&self.places) != loaded.modified;
         let counts = self.registry.counts();
         status::compute(status::Snapshot {
@@ -38,6 +44,7 @@ impl Commands for Inner {
             sandbox: sandbox.state(),
             warm: pool.warm(),
             pool_fault: pool.fault(),
+            engines: monty.status(&loaded.config.execution).into_iter().collect(),
             runs: self.engine.counts(),
             totals: self.engine.totals(),
             today: self.engine.today(),

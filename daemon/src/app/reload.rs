@@ -12,7 +12,7 @@ use super::turns::take_turns;
 use super::{Inner, Loaded, Workshop, checks, fault_text, lock, modified};
 use crate::config::expand::Variables;
 use crate::config::mask::Masker;
-use crate::config::{self, Config, ExecutionConfig};
+use crate::config::{self, Config, EngineName, ExecutionConfig};
 use crate::engine::Parts;
 use crate::policy::Policy;
 use crate::registry::Registry;
@@ -92,6 +92,7 @@ impl Inner {
                 unused.pool.stop();
                 unused.sandbox.stop().await;
                 checks::stop(unused.checks).await;
+                unused.monty.stop().await;
             }
             return ending();
         }
@@ -290,6 +291,7 @@ fn needs_new_workshop(before: &ExecutionConfig, after: &ExecutionConfig) -> bool
             execution.pool,
             execution.max_output_bytes,
             execution.container.clone(),
+            execution.engines.clone(),
         )
     };
     key(before) != key(after)
@@ -304,6 +306,8 @@ pub(super) fn parts(
     Parts {
         limits: loaded.config.execution.clone(),
         pool: workshop.pool.clone(),
+        engine: EngineName::Cpython,
+        second: workshop.monty.second.clone(),
         target: Arc::new(registry.clone()),
         answers: Arc::new(RegistryAnswers(registry.clone())),
         policy: Arc::new(policy),
@@ -334,6 +338,7 @@ pub(super) fn face(loaded: &Loaded, workshop: &Workshop) -> Face {
             .map(|server| (server.name.clone(), server.purpose.clone()))
             .collect(),
         python: ready.as_ref().map(|ready| minor(&ready.version)),
+        engines: config.execution.engines.clone(),
         confinement: ready.map(|ready| ready.confinement),
         fault: loaded.fault.clone(),
     }

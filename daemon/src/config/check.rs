@@ -10,7 +10,7 @@ use super::raw::{Entry, Node, Value};
 use super::{
     Config, ContainerConfig, DaemonConfig, EngineChoice, ExecutionConfig, ExposedTool,
     JournalConfig, PoolConfig, Record, SandboxChoice, Share, StructuredContent, ToolFilter,
-    ToolsConfig, home_path, later, servers, submit,
+    ToolsConfig, engines, home_path, later, servers, submit,
 };
 
 const TOP_KEYS: [&str; 7] = [
@@ -23,9 +23,12 @@ const TOP_KEYS: [&str; 7] = [
     "profiles",
 ];
 const TOOLS_KEYS: [&str; 3] = ["allow", "block", "expose"];
-const EXECUTION_KEYS: [&str; 17] = [
+const EXECUTION_KEYS: [&str; 20] = [
     "timeout_seconds",
     "max_output_bytes",
+    "engine",
+    "engines",
+    "monty_worker",
     "sandbox",
     "python",
     "max_tool_calls",
@@ -321,6 +324,7 @@ fn execution(
             OUTPUT,
             faults,
         ),
+        engines: engines::engines(section, &default.engines, base, faults),
         sandbox: section.word("sandbox", default.sandbox, SANDBOX, faults),
         python: path(section, "python", base, faults),
         max_tool_calls: section.whole("max_tool_calls", default.max_tool_calls, COUNT, faults),
@@ -421,7 +425,12 @@ fn journal(
 }
 
 /// A path: `~/` stands for the home directory, and one with a slash starts from the file's folder.
-fn path(section: &Section<'_>, key: &str, base: &Path, faults: &mut Vec<Fault>) -> Option<PathBuf> {
+pub(super) fn path(
+    section: &Section<'_>,
+    key: &str,
+    base: &Path,
+    faults: &mut Vec<Fault>,
+) -> Option<PathBuf> {
     let (text, at) = section.text(key, faults)?;
     let path = section.path(key);
     if text.is_empty() || text.contains('\0') {
@@ -450,7 +459,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Profile, ProfileLimits, Profiles, SubmitConfig, parse};
+    use crate::config::{EnginesConfig, Profile, ProfileLimits, Profiles, SubmitConfig, parse};
 
     fn good(text: &str) -> Config {
         parse(text, Path::new("/conf/c.yaml")).unwrap_or_else(|faults| panic!("{faults}"))
@@ -532,6 +541,7 @@ mod tests {
             execution: ExecutionConfig {
                 timeout: Duration::from_millis(500),
                 max_output_bytes: 4 * 1024 * 1024,
+                engines: EnginesConfig::default(),
                 sandbox: SandboxChoice::Landlock,
                 python: Some("/conf/bin/python3".into()),
                 max_tool_calls: 1,
@@ -655,16 +665,15 @@ mod tests {
 
     #[test]
     fn what_is_not_built_yet_is_refused_by_name() {
-        let text = "policy: {}\nengine: x\n\
+        let text = "policy: {}\n\
                     execution: {step_budget: 5}\n\
                     servers: [{name: a, transport: stdio, command: b, trust_annotations: true}]\n";
         assert_eq!(
             faults(text),
             [
                 "1:1: policy is not in this version",
-                "2:1: engine is not in this version",
-                "3:13: execution.step_budget is not in this version",
-                "4:70: servers[0].trust_annotations: \"true\" is not in this version; it takes false",
+                "2:13: execution.step_budget is not in this version",
+                "3:70: servers[0].trust_annotations: \"true\" is not in this version; it takes false",
             ]
         );
     }

@@ -15,7 +15,7 @@ const LATER: &[Later] = &[Later {
 }];
 
 /// Names kept for later sections and keys.
-const RESERVED: [&str; 3] = ["policy", "engine", "step_budget"];
+const RESERVED: [&str; 2] = ["policy", "step_budget"];
 
 /// Top-level keys under which other programs keep their servers.
 const FOREIGN_SERVERS: [&str; 5] = [

@@ -1,6 +1,6 @@
 //! The sandbox on Linux: proves a tier at start, then hands out verified workers of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use super::verify::{Expected, verify};
 use super::wire::Plan;
 use super::{
     Limits, Ready, Refusal, SandboxConfig, SandboxError, WorkerProcess, canary, container, refusal,
-    sys, tier,
+    sys, tier, view,
 };
 
 /// The program that is running, even where its file has been replaced since.
@@ -139,6 +139,43 @@ impl Sandbox {
         };
         verify(&worker, expected)?;
         Ok(worker)
+    }
+
+    /// A sandbox of the same tier whose workers are `program`, which must be linked statically: they see nothing but it,
+    /// and it is started without arguments. The proof of the tier is this sandbox's.
+    pub async fn of_program(&self, program: &Path) -> Result<Self, Refusal> {
+        let proved = self.inner.state.as_ref().map_err(Refusal::clone)?;
+        let Source::Warden(wardens, expected) = &proved.source else {
+            let message = "the tier container has no such workers; write another execution.sandbox"
+                .to_owned();
+            return Err(Refusal { message });
+        };
+        let failed = |error: SandboxError| Refusal {
+            message: error.to_string(),
+        };
+        let confinement = proved.ready.confinement;
+        let plan = plan_of_program(confinement, program);
+        let link = Link::start(&wardens.program, expected.inside).map_err(failed)?;
+        configure(&link, &plan).await.map_err(failed)?;
+        let ready = Ready {
+            python: program.to_owned(),
+            version: String::new(),
+            notes: Vec::new(),
+            ..proved.ready.clone()
+        };
+        let wardens = Wardens {
+            program: wardens.program.clone(),
+            plan,
+            current: Mutex::new(Some(Arc::new(link))),
+        };
+        let source = Source::Warden(Box::new(wardens), *expected);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                state: Ok(Proved { ready, source }),
+                limits: self.inner.limits,
+                next: AtomicU64::new(1),
+            }),
+        })
     }
 
     /// Process id of the warden, while there is one.
@@ -328,5 +365,23 @@ pub(super) fn plan(confinement: Confinement, found: &Interpreter, boot: String) 
         reach,
         landlock: confined && has_landlock().is_ok(),
         root: inside.then(|| found.root.clone()),
+    }
+}
+
+/// The plan of workers that need no file but their program.
+fn plan_of_program(confinement: Confinement, program: &Path) -> Plan {
+    let confined = confinement != Confinement::None;
+    let inside = confinement == Confinement::Full;
+    let mut reach = Reach::default();
+    if confined {
+        reach.execute.push(program.to_owned());
+    }
+    Plan {
+        tier: confined.then(|| confinement.as_str().to_owned()),
+        python: program.to_owned(),
+        boot: String::new(),
+        reach,
+        landlock: confined && has_landlock().is_ok(),
+        root: inside.then(|| view::plan(&[program.to_owned()], Vec::new())),
     }
 }

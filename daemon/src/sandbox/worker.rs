@@ -242,7 +242,12 @@ pub(super) fn follow_parent(warden: Pid) -> io::Result<()> {
 fn interpreter(plan: &Plan, variables: &[&CStr]) -> io::Result<HiddenExec> {
     let path = CString::new(plan.python.as_os_str().as_bytes()).map_err(io::Error::other)?;
     let mut arguments = vec![path.clone()];
-    for text in ["-I", "-S", "-B", "-X", "utf8", "-c", &plan.boot] {
+    // A program of ours takes none.
+    let boots = !plan.boot.is_empty();
+    for text in ["-I", "-S", "-B", "-X", "utf8", "-c", &plan.boot]
+        .into_iter()
+        .filter(|_| boots)
+    {
         arguments.push(CString::new(text).map_err(io::Error::other)?);
     }
     let variables = variables.iter().copied().map(CStr::to_owned).collect();

@@ -62,6 +62,7 @@ impl Session {
         let purpose = Purpose {
             kind: RunKind::Inspection,
             part_of: None,
+            engine: None,
         };
         match self.run_without_tools(code, purpose, context).await {
             Ok(outcome) => inspected(&outcome, left, most),
@@ -101,6 +102,7 @@ impl Session {
             let purpose = Purpose {
                 kind: RunKind::Submission,
                 part_of: Some(filing.run.clone()),
+                engine: None,
             };
             match self
                 .run_without_tools(program.code.clone(), purpose, context)

@@ -44,7 +44,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::config::{ExposedTool, StructuredContent, SubmitConfig};
+use self::tools::Given;
+use crate::config::{EnginesConfig, ExposedTool, StructuredContent, SubmitConfig};
 use crate::engine::{Engine, Outcome, Progress, Purpose, Request};
 use crate::journal::Journal;
 use crate::registry::Registry;
@@ -100,6 +101,8 @@ pub struct Face {
     pub purposes: Vec<(String, String)>,
     /// The version of Python that runs programs, such as `3.11`; `None` when programs are refused.
     pub python: Option<String>,
+    /// The engines programs may run in.
+    pub engines: EnginesConfig,
     /// The tier in force; `None` when programs are refused.
     pub confinement: Option<Confinement>,
     /// The faults of the configuration; every program and list is answered with them.
@@ -117,6 +120,7 @@ impl Default for Face {
             max_output_bytes: config.execution.max_output_bytes,
             purposes: Vec::new(),
             python: None,
+            engines: config.execution.engines,
             confinement: None,
             fault: None,
         }
@@ -200,7 +204,8 @@ impl Session {
         Arc::clone(&self.host.face.borrow())
     }
 
-    async fn execute(&self, code: String, context: &RequestContext<RoleServer>) -> CallToolResult {
+    async fn execute(&self, given: Given, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let code = given.text;
         let face = self.face();
         let cancel = context.ct.child_token();
         let stop = CancelWith::new(&self.gone, &cancel);
@@ -210,7 +215,7 @@ impl Session {
                 () = self.requests.reserve(number, render::largest(&face)) => {}
             }
         }
-        if names_tools(&code) {
+        if tools::names_tools(&code) {
             tokio::select! {
                 () = cancel.cancelled() => {}
                 () = self.host.registry.settled(FIRST_CONNECTION) => {}
@@ -229,7 +234,7 @@ impl Session {
         let request = Request {
             code,
             caller: self.caller(context),
-            purpose: Purpose::default(),
+            purpose: Purpose::program(given.engine),
             asker: Arc::new(NoAsker),
             progress,
             cancel,
@@ -448,8 +453,8 @@ impl ServerHandler for Session {
                 None,
             ));
         };
-        let argument = match tools::argument(tool, request.arguments.clone()) {
-            Ok(argument) => argument,
+        let given = match tools::given(tool, request.arguments.clone(), &face.engines) {
+            Ok(given) => given,
             Err(fault) => return Ok(failure(&fault).into()),
         };
         if let Some(fault) = &face.fault
@@ -458,10 +463,10 @@ impl ServerHandler for Session {
             return Ok(failure(fault).into());
         }
         let result = match tool {
-            ExposedTool::ExecuteProgram => self.execute(argument, &context).await,
-            ExposedTool::InspectTool => self.inspect(&argument),
+            ExposedTool::ExecuteProgram => self.execute(given, &context).await,
+            ExposedTool::InspectTool => self.inspect(&given.text),
             ExposedTool::ListCallableTools => self.list().await,
-            ExposedTool::RunPython => self.run_python(argument, &context).await,
+            ExposedTool::RunPython => self.run_python(given.text, &context).await,
             ExposedTool::SubmitExecuteUnconfirmed | ExposedTool::SubmitOutcome => {
                 self.submit(request.arguments, &context).await
             }
@@ -478,18 +483,6 @@ fn is_modern(context: &RequestContext<RoleServer>) -> bool {
 
 fn fresh_ms() -> u64 {
     u64::try_from(FRESH.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Whether a program looks as if it wanted tools.
-fn names_tools(code: &str) -> bool {
-    [
-        "mcp__",
-        "list_callable_tools",
-        "inspect_tool",
-        "server_status",
-    ]
-    .iter()
-    .any(|name| code.contains(name))
 }
 
 fn failure(text: &str) -> CallToolResult {

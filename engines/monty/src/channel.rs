@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::frame::{self, HEADER, ToWorker};
-use crate::{last_words, system};
+use crate::last_words;
+use crate::system::{self, Ready, wait};
 
 /// The descriptor that every worker is started with.
 const CHANNEL: i32 = 3;
@@ -78,8 +78,8 @@ impl Channel {
             match rustix::io::write(self.socket, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(Errno::AGAIN) => {
-                    let ready = wait(self.socket, PollFlags::IN | PollFlags::OUT, None);
-                    if ready.intersects(PollFlags::IN) && !ready.intersects(PollFlags::OUT) {
+                    let ready = wait(self.socket, Ready::BOTH, None);
+                    if ready.read && !ready.write {
                         self.pump();
                     }
                 }
@@ -110,13 +110,13 @@ impl Channel {
             if left.is_some_and(|left| left.is_zero()) {
                 return None;
             }
-            wait(self.socket, PollFlags::IN, left);
+            wait(self.socket, Ready::TO_READ, left);
         }
     }
 
     /// Whether something has come that nobody has looked at.
     pub(crate) fn has_news(&self) -> bool {
-        !self.inbox.is_empty() || !wait(self.socket, PollFlags::IN, Some(Duration::ZERO)).is_empty()
+        !self.inbox.is_empty() || wait(self.socket, Ready::TO_READ, Some(Duration::ZERO)).read
     }
 
     /// Whether the daemon has asked where the program waits; looks at what has come, and keeps the rest.
@@ -166,16 +166,6 @@ impl Channel {
         if self.raw.is_empty() {
             self.raw = Vec::new();
         }
-    }
-}
-
-/// Waits until the socket is ready for one of `flags`; what it is ready for.
-fn wait(socket: BorrowedFd<'_>, flags: PollFlags, patience: Option<Duration>) -> PollFlags {
-    let mut ready = [PollFd::new(&socket, flags)];
-    let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-    match poll(&mut ready, patience.as_ref()) {
-        Ok(0) | Err(_) => PollFlags::empty(),
-        Ok(_) => ready.first().map_or(PollFlags::empty(), PollFd::revents),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::reading::{Gap, Reading, Use};
 use crate::remedy::{self, sentence};
 
 /// Builtins of Python that stand in no module; those the interpreter has are found by asking it.
-const BUILTINS: [&str; 62] = [
+const BUILTINS: [&str; 63] = [
     "__build_class__",
     "__import__",
     "BaseExceptionGroup",
@@ -52,6 +52,7 @@ const BUILTINS: [&str; 62] = [
     "Warning",
     "aiter",
     "anext",
+    "ascii",
     "breakpoint",
     "bytearray",
     "callable",

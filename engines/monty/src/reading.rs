@@ -1,6 +1,6 @@
 //! What a program's text shows before it runs: imports, names, functions, and constructs the engine is known to lack.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use ruff_python_ast::visitor::{
     Visitor, walk_except_handler, walk_expr, walk_parameter, walk_stmt,
@@ -39,7 +39,7 @@ pub(crate) struct Reading {
     /// Names that are read, and where first.
     pub(crate) names: BTreeMap<String, usize>,
     /// Names that the program gives a meaning.
-    pub(crate) bound: HashSet<String>,
+    pub(crate) bound: BTreeSet<String>,
     /// Functions with the bytes they cover, the outer before the inner.
     functions: Vec<(TextRange, String)>,
     /// Where `sys.exit` or a call of `SystemExit` stands, and how long the word is.
@@ -96,12 +96,12 @@ struct Reader {
     /// How many handlers around here catch a failed import.
     guards: usize,
     scope: Vec<String>,
-    functions_of_program: HashSet<String>,
+    functions_of_program: BTreeSet<String>,
     substitutions: Vec<(usize, String)>,
     /// Functions around here: whether each is `async`.
     within_async: Vec<bool>,
     /// Attributes that are called, by where they stand.
-    called: HashSet<usize>,
+    called: BTreeSet<usize>,
     /// Methods read and not called: where, of what name, which.
     kept: Vec<(usize, String, String)>,
     /// How deep in an expression this is, and whether one was too deep to be followed.

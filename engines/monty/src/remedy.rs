@@ -200,7 +200,7 @@ pub(crate) fn builtin(name: &str) -> &'static str {
         "compile" | "__import__" | "breakpoint" => "write the code itself",
         "memoryview" | "bytearray" => "write bytes",
         "aiter" | "anext" => "await the whole result and loop over it",
-        "format" => "write an f-string",
+        "format" | "ascii" => "write an f-string",
         "ConnectionError"
         | "IOError"
         | "EnvironmentError"

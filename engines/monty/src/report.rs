@@ -20,6 +20,10 @@ const REACH: &str = "programs have no network, no other processes and no files i
 const RETURN: &str =
     "a program has no caller to return to: hand a value back with emit(value), or print it.";
 const ASYNC_DEF: &str = "await works at the top level and inside `async def`: write `async def` there, and await its call.";
+/// What the interpreter says of its own limit of time, and what a model is told.
+const FEED: &str = "feed time limit exceeded";
+const TIME: &str =
+    "the time for one program is used up (execution.timeout_seconds); do less in one program";
 const FENCE: &str = "send plain Python, without the markdown fence.";
 const RECURSION: &str =
     "a function calls itself without an end, or deeper than the engine goes: write a loop.";
@@ -96,6 +100,8 @@ pub(crate) fn of_error(error: &MontyException, known: &Known<'_>) -> Option<Prog
     }
     let class = class_of(error, known);
     let mut text = class.clone();
+    let out_of_time = error.exc_type() == ExcType::TimeoutError && message.starts_with(FEED);
+    let message = if out_of_time { TIME } else { message };
     if !message.is_empty() {
         text.push_str(": ");
         text.push_str(&cut(message, MESSAGE));

@@ -1,6 +1,6 @@
 //! Runs one program: answers what the interpreter asks, sends its calls, and knows who waits for which answer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use monty::{
@@ -45,7 +45,7 @@ pub(crate) struct Session {
     source: Source,
     reading: Option<Reading>,
     /// Calls that were sent and not answered: the frame's id, the interpreter's id, the tool.
-    sent: HashMap<u64, (u32, String)>,
+    sent: BTreeMap<u64, (u32, String)>,
     /// Answers and ends of sleeps that no task has been given.
     ready: BTreeMap<u32, Result<MontyObject, MontyException>>,
     /// Sleeps that are not over.
@@ -63,7 +63,7 @@ impl Session {
             run,
             source,
             reading,
-            sent: HashMap::new(),
+            sent: BTreeMap::new(),
             ready: BTreeMap::new(),
             sleeps: BTreeMap::new(),
             untaken: BTreeMap::new(),
@@ -214,7 +214,9 @@ impl Session {
             }
             "exit" | "quit" => {
                 let code = calls::exit_code(&call.args);
-                return Ok(call.abort(MontyException::new(ExcType::SystemExit, code), self.print()));
+                // As in Python: `finally` runs, and only who asks for it catches it.
+                let left = MontyException::new(ExcType::SystemExit, code);
+                return Ok(call.resume(left, self.print()));
             }
             _ if self.run.tools.contains_key(&name) || calls::OURS.contains(&name.as_str()) => {
                 self.begin(&name, &call.args)

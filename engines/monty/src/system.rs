@@ -1,10 +1,11 @@
 //! The calls to the system that exist in no safe form.
 #![expect(
     unsafe_code,
-    reason = "a descriptor by its number and a signal that is ignored exist in no safe form"
+    reason = "a descriptor by its number, a signal that is ignored and the plain poll exist in no safe form"
 )]
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Takes the descriptor `number` as this process's own; to be called once for each number. `None` where there is none.
 pub(crate) fn take_descriptor(number: i32) -> Option<OwnedFd> {
@@ -25,4 +26,53 @@ pub(crate) fn ignore_interrupts() {
 pub(crate) fn at_exit(words: extern "C" fn()) -> bool {
     // SAFETY: a function without arguments that never unwinds is what the C library wants.
     unsafe { libc::atexit(words) == 0 }
+}
+
+/// What a descriptor is ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// Something can be read, or the other side is gone.
+    pub(crate) read: bool,
+    /// Something can be written.
+    pub(crate) write: bool,
+}
+
+impl Ready {
+    pub(crate) const TO_READ: Self = Self {
+        read: true,
+        write: false,
+    };
+    pub(crate) const BOTH: Self = Self {
+        read: true,
+        write: true,
+    };
+}
+
+/// Waits until a descriptor is ready for one of `wanted`, at most for `patience`; without one for ever. The sandbox
+/// knows the call of the C library's `poll`, which on some processors is not the one with a finer clock.
+pub(crate) fn wait(descriptor: BorrowedFd<'_>, wanted: Ready, patience: Option<Duration>) -> Ready {
+    let mut events = 0;
+    if wanted.read {
+        events |= libc::POLLIN;
+    }
+    if wanted.write {
+        events |= libc::POLLOUT;
+    }
+    let mut asked = libc::pollfd {
+        fd: descriptor.as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    // Rounded up, so that the end of a wait never finds it too early.
+    let milliseconds = patience.map_or(-1, |patience| {
+        let whole = patience.as_micros().div_ceil(1000);
+        i32::try_from(whole).unwrap_or(i32::MAX)
+    });
+    // SAFETY: the one entry lives through the call, and the count is one.
+    let found = unsafe { libc::poll(&raw mut asked, 1, milliseconds) };
+    let gone = libc::POLLHUP | libc::POLLERR;
+    Ready {
+        read: found > 0 && asked.revents & (libc::POLLIN | gone) != 0,
+        write: found > 0 && asked.revents & (libc::POLLOUT | gone) != 0,
+    }
 }

@@ -1,6 +1,6 @@
 //! Values on their way between a program and JSON, every digit kept, nothing changed in silence.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use jiter::JsonValue;
 use monty_types::unstable::{MontyGraph, MontyNode, NodeId, child, node, object_from_graph};
@@ -167,7 +167,7 @@ fn write_pairs<'a>(
     text: &mut String,
 ) -> Result<(), MontyException> {
     check_depth(path, depth)?;
-    let mut names: HashSet<String> = HashSet::new();
+    let mut names: BTreeSet<String> = BTreeSet::new();
     text.push('{');
     for (at, (key, item)) in pairs.enumerate() {
         if at > 0 {

@@ -27,6 +27,8 @@ const MEMORY: usize = 512 * 1024 * 1024;
 const BESIDE: usize = 24 * 1024 * 1024;
 /// The least the interpreter works with, in bytes.
 const LEAST: usize = 4 * 1024 * 1024;
+/// What is left of the kernel's time for the worker to say where the program was.
+const SPARE: Duration = Duration::from_millis(100);
 /// Deepest recursion of a program.
 const RECURSION: usize = 1000;
 /// The names that are no functions. The interpreter's exceptions are a closed list, and nothing else here raises this one.
@@ -98,7 +100,9 @@ fn limits() -> ResourceLimits {
         .max_recursion_depth(RECURSION);
     match of(Resource::Cpu) {
         // A little less than the kernel gives, so that the interpreter says where it was.
-        Some(seconds) => limits.max_feed_duration(Duration::from_secs(seconds as u64).mul_f64(0.9)),
+        Some(seconds) => {
+            limits.max_feed_duration(Duration::from_secs(seconds as u64).saturating_sub(SPARE))
+        }
         None => limits,
     }
 }
@@ -173,7 +177,14 @@ fn end(mut host: Host, ended: End) -> ! {
     host.flush();
     match ended {
         End::Done(done) => host.channel.send(b'D', &done),
-        End::Stopped(lines) => host.channel.send(b'W', &Where { lines }),
+        End::Stopped(lines) => {
+            host.channel.send(b'W', &Where { lines });
+            last_words::disarm();
+            // It is the daemon that ends a run; until then its pipes stay open.
+            loop {
+                host.channel.wait(None);
+            }
+        }
     }
     last_words::disarm();
     std::process::exit(0)

@@ -1,7 +1,7 @@
 //! Writes the daemon's status for a person to read.
 
 use ptc_protocol::run::Confinement;
-use ptc_protocol::status::{ClientStatus, Level, ServerState, ServerStatus, Status};
+use ptc_protocol::status::{ClientStatus, EngineStatus, Level, ServerState, ServerStatus, Status};
 
 use super::server_text::{causes, whole};
 use super::table::{Column, Lean, lay_out};
@@ -217,10 +217,22 @@ fn programs(status: &Status) -> String {
     } else {
         String::new()
     };
+    let engines: String = programs.engines.iter().map(engine).collect();
     format!(
-        "{python}; {sandbox}; pool {} warm of {}; {} busy of {}{queued}",
+        "{python}; {sandbox}; pool {} warm of {}; {} busy of {}{queued}{engines}",
         pool.warm, pool.max_warm, pool.busy, pool.max_runs
     )
+}
+
+/// An engine beside CPython, behind the rest of its line.
+fn engine(engine: &EngineStatus) -> String {
+    let name = plain(&engine.name);
+    let default = if engine.default { ", the default" } else { "" };
+    match (&engine.unavailable, &engine.version) {
+        (Some(reason), _) => format!("; engine {name} unavailable{default}: {}", plain(reason)),
+        (None, Some(version)) => format!("; engine {}{default}", plain(version)),
+        (None, None) => format!("; engine {name}{default}"),
+    }
 }
 
 fn servers(servers: &[ServerStatus], view: &View) -> Vec<String> {
@@ -488,6 +500,7 @@ mod tests {
                     max_runs: 16,
                     queued: 0,
                 },
+                engines: Vec::new(),
             },
             totals: Totals::default(),
             today: Totals {

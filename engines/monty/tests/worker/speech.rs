@@ -238,6 +238,7 @@ fn a_program_that_computes_says_where_it_is_when_it_is_stopped() {
         let line = body["lines"][0]["line"].as_u64().unwrap();
         assert!((3..=8).contains(&line), "{body}");
         assert_eq!(body["lines"][0]["function"], "spin");
+        party.hang_up();
         assert_eq!(party.end().output, "on\n");
     }
 }
