@@ -7,6 +7,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::mask::Masker;
 
+/// Longest name of a tool that does not exist, in bytes.
+pub(super) const MAX_NAME: usize = 200;
+/// Most of an error's text that a line keeps, in bytes.
+pub(super) const MAX_ERROR: usize = 8 * 1024;
+
 /// A decision; its words may quote arguments, so they are masked, or left out where none are kept.
 pub(super) fn decision(
     decision: &DecisionEntry,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::call_log::{Event, Line};
 use super::condition::Place;
-use super::kept::{self, settled, sha256, words};
+use super::kept::{self, MAX_ERROR, MAX_NAME, settled, sha256, words};
 use super::run_file::{Context, Part, Printed, QueryEntry, RunFile};
 use super::store::{self, Head};
 use super::{
@@ -22,10 +22,6 @@ use crate::config::Record;
 
 /// Most of the arguments that a line keeps where `journal.record` is `hashes`, in bytes.
 pub(super) const MAX_ARGUMENTS: usize = 64 * 1024;
-/// Longest name of a tool that does not exist, in bytes.
-const MAX_NAME: usize = 200;
-/// Most of an error's text that a line keeps, in bytes.
-const MAX_ERROR: usize = 8 * 1024;
 /// Most bytes of results that one run's file keeps; later ones are in the call log only.
 const MAX_RESULTS: usize = 256 * 1024 * 1024;
 /// Most bytes of one helper's answer that are kept.
