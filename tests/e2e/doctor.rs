@@ -123,10 +123,15 @@ fn a_running_daemon_checks_itself() -> TestResult {
 fn a_command_that_is_nowhere_fails_with_the_path_that_was_searched() -> TestResult {
     let entry = json!({ "name": "gone", "transport": "stdio", "command": "no-such-program" });
     let home = Home::new(&Plan::bare().entry(entry));
+    // Where nothing is captured, the login shell of whoever runs the tests has its say in PATH.
+    let path = format!("/captured/bin:{}", std::env::var("PATH")?);
+    let shell = home.login_shell(&format!("export PATH='{path}'"));
+    let shell = shell.to_str().context("a path in UTF-8")?;
+    let (code, _, err) = home.ctl(&["env", "capture", "--shell", shell]);
+    assert_eq!(code, 0, "{err}");
     let (code, checks) = doctor(&home, &[])?;
     assert_eq!((code, failing(&checks)), (1, vec!["server gone"]));
     let check = of(&checks, "server gone")?;
-    let path = std::env::var("PATH")?;
     assert_eq!(
         check.fact,
         format!("`no-such-program` is not in its PATH ({path})")

@@ -2,7 +2,6 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -23,16 +22,6 @@ pub(super) fn tests() -> Vec<Trial> {
         in_the_foreground_the_own_environment_wins,
         a_user_whom_no_database_knows_has_a_daemon_all_the_same,
     ]
-}
-
-/// A login shell that has these variables and then does as it is told.
-fn shell(home: &Home, exports: &str) -> PathBuf {
-    let path = home.write(
-        "shell",
-        &format!("#!/bin/sh\n{exports}\nexec /bin/sh \"$@\"\n"),
-    );
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("its mode");
-    path
 }
 
 fn recorded(home: &Home) -> RecordedEnvironment {
@@ -79,10 +68,9 @@ fn what_is_captured_reaches_servers_and_stays() -> TestResult {
     });
     let home = Home::new(&Plan::new().entry(entry));
     let path = format!("/captured/bin:{}", std::env::var("PATH")?);
-    let shell = shell(
-        &home,
-        &format!("echo hello\nexport PATH='{path}' NOTES_KEY=first-value OTHER=x"),
-    );
+    let shell = home.login_shell(&format!(
+        "echo hello\nexport PATH='{path}' NOTES_KEY=first-value OTHER=x"
+    ));
     let shell = shell.display().to_string();
     let capture = |more: &[&str]| {
         let args = ["env", "capture", "--shell", &shell];
@@ -137,7 +125,7 @@ fn what_changes_a_loader_is_never_captured() -> TestResult {
 
 fn a_name_that_the_login_shell_lacks_is_told() -> TestResult {
     let home = Home::new(&Plan::new());
-    let shell = shell(&home, "export THERE=1").display().to_string();
+    let shell = home.login_shell("export THERE=1").display().to_string();
     let args = ["env", "capture", "--shell", &shell, "NOT_THERE", "THERE"];
     let (code, _, err) = home.ctl(&args);
     assert_eq!(code, 1);
@@ -153,7 +141,7 @@ fn a_login_shell_that_hangs_is_given_up() -> TestResult {
     let home = Home::new(&Plan::new());
     let pid = home.path("pid");
     let hangs = format!("sleep 600 & echo $! > '{}'\nwait", pid.display());
-    let shell = shell(&home, &hangs).display().to_string();
+    let shell = home.login_shell(&hangs).display().to_string();
     let (code, out, err) = home.ctl(&["env", "capture", "--shell", &shell]);
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(
@@ -180,7 +168,7 @@ fn in_the_foreground_the_own_environment_wins() -> TestResult {
         "env": {"ONE": "${FIRST_KEY}", "TWO": "${SECOND_KEY}"},
     });
     let home = Home::new(&Plan::new().entry(entry));
-    let shell = shell(&home, "export FIRST_KEY=captured-1 SECOND_KEY=captured-2");
+    let shell = home.login_shell("export FIRST_KEY=captured-1 SECOND_KEY=captured-2");
     let shell = shell.display().to_string();
     let args = [
         "env",

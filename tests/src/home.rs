@@ -121,6 +121,14 @@ impl Home {
         path
     }
 
+    /// Writes a login shell that has these variables and then does as it is told.
+    pub fn login_shell(&self, exports: &str) -> PathBuf {
+        let text = format!("#!/bin/sh\n{exports}\nexec /bin/sh \"$@\"\n");
+        let path = self.write("shell", &text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("its mode");
+        path
+    }
+
     /// Replaces the configuration file.
     pub fn write_config(&self, text: &str) {
         self.write("config.yaml", text);
