@@ -51,6 +51,7 @@ mod sharing;
 mod skew;
 mod sockets;
 mod sse;
+mod strangers;
 mod submit;
 mod tampering;
 mod tool_errors;
@@ -98,6 +99,7 @@ fn main() {
         life::tests(),
         sockets::tests(),
         skew::tests(),
+        strangers::tests(),
         disk::tests(),
         health::tests(),
         secrets::tests(),
