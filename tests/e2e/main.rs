@@ -19,6 +19,7 @@ mod demo;
 mod discovery;
 mod disk;
 mod doctor;
+mod doctored;
 mod environment;
 mod eras;
 mod eras_upstream;
@@ -108,6 +109,7 @@ fn main() {
         approvals::tests(),
         resources::tests(),
         replay::tests(),
+        doctored::tests(),
         submit::tests(),
         config::tests(),
         ctl::tests(),
