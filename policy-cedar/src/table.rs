@@ -107,48 +107,29 @@ const SETS: &[(&str, &str)] = &[
     ),
 ];
 
+/// Where no policy permits a call.
+const NOBODY: &str = "deny: no policy permits this call";
+/// Where one cannot be evaluated.
+const ERROR: &str = "deny: error";
+
 /// Set, call, answer. A call is a tool, its arguments, then what differs from the usual, such as `effect=read`.
 const ROWS: &[(&str, &str, &str)] = &[
-    (
-        "empty",
-        "files/read {}",
-        "deny: no policy permits this call",
-    ),
+    ("empty", "files/read {}", NOBODY),
     ("all", "files/read {}", "allow"),
     ("all", r#"bank/pay {"amount": null}"#, "allow"),
     ("all", r#"x/y {"a": [1.5, null, {"b": []}]}"#, "allow"),
     ("read", "files/read {} effect=read", "allow"),
-    (
-        "read",
-        "files/read {} effect=write",
-        "deny: no policy permits this call",
-    ),
-    ("read", "files/read {}", "deny: no policy permits this call"),
+    ("read", "files/read {} effect=write", NOBODY),
+    ("read", "files/read {}", NOBODY),
     ("server", "files/read {}", "allow"),
     ("server", "files/any thing {}", "allow"),
-    (
-        "server",
-        "other/read {}",
-        "deny: no policy permits this call",
-    ),
-    (
-        "server",
-        "files2/read {}",
-        "deny: no policy permits this call",
-    ),
+    ("server", "other/read {}", NOBODY),
+    ("server", "files2/read {}", NOBODY),
     ("tool", "files/read {}", "allow"),
-    (
-        "tool",
-        "files/reads {}",
-        "deny: no policy permits this call",
-    ),
-    ("tool", "files/READ {}", "deny: no policy permits this call"),
+    ("tool", "files/reads {}", NOBODY),
+    ("tool", "files/READ {}", NOBODY),
     // The callable name of another tool's is of no use.
-    (
-        "tool",
-        "file/s__read {} callable=mcp__files__read",
-        "deny: no policy permits this call",
-    ),
+    ("tool", "file/s__read {} callable=mcp__files__read", NOBODY),
     ("no-destroy", "files/read {} effect=read", "allow"),
     ("no-destroy", "files/put {} effect=write", "allow"),
     (
@@ -169,29 +150,25 @@ const ROWS: &[(&str, &str, &str)] = &[
         "deny: policy \"limit\" forbids this call",
     ),
     // Each of these is skipped by a forbid that cannot be evaluated: the call would be let through.
-    ("amount", r#"bank/pay {"amount": "501"}"#, "deny: error"),
-    ("amount", r#"bank/pay {"amount": 501.5}"#, "deny: error"),
-    ("amount", r#"bank/pay {"amount": null}"#, "deny: error"),
-    ("amount", "bank/pay {}", "deny: error"),
-    ("amount", r#"bank/pay {"amount": [501]}"#, "deny: error"),
+    ("amount", r#"bank/pay {"amount": "501"}"#, ERROR),
+    ("amount", r#"bank/pay {"amount": 501.5}"#, ERROR),
+    ("amount", r#"bank/pay {"amount": null}"#, ERROR),
+    ("amount", "bank/pay {}", ERROR),
+    ("amount", r#"bank/pay {"amount": [501]}"#, ERROR),
     (
         "amount",
         r#"bank/pay {"amount": {"__extn": {"fn": "decimal", "arg": "1.0"}}}"#,
-        "deny: error",
+        ERROR,
     ),
     (
         "amount",
         r#"bank/pay {"amount": 99999999999999999999}"#,
-        "deny: error",
+        ERROR,
     ),
     ("amount", "bank/list {}", "allow"),
     ("amount-guarded", "bank/pay {}", "allow"),
     ("amount-guarded", r#"bank/pay {"amount": null}"#, "allow"),
-    (
-        "amount-guarded",
-        r#"bank/pay {"amount": "501"}"#,
-        "deny: error",
-    ),
+    ("amount-guarded", r#"bank/pay {"amount": "501"}"#, ERROR),
     (
         "amount-guarded",
         r#"bank/pay {"amount": 9223372036854775807}"#,
@@ -199,13 +176,9 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     ("price", r#"shop/buy {"price": 9.5}"#, "allow"),
     ("price", r#"shop/buy {"price": 9}"#, "allow"),
-    (
-        "price",
-        r#"shop/buy {"price": 9.5001}"#,
-        "deny: no policy permits this call",
-    ),
-    ("price", r#"shop/buy {"price": 1e300}"#, "deny: error"),
-    ("price", r#"shop/buy {"price": "9"}"#, "deny: error"),
+    ("price", r#"shop/buy {"price": 9.5001}"#, NOBODY),
+    ("price", r#"shop/buy {"price": 1e300}"#, ERROR),
+    ("price", r#"shop/buy {"price": "9"}"#, ERROR),
     ("ask", "files/read {} effect=read", "allow"),
     ("ask", "files/rm {}", "ask: it changes something"),
     ("ask-wins", "files/read {}", "allow"),
@@ -218,11 +191,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     ("ask-wins", "mail/quiet {}", "ask: b"),
     ("five", "x/y {} calls=4", "allow"),
-    (
-        "five",
-        "x/y {} calls=5",
-        "deny: no policy permits this call",
-    ),
+    ("five", "x/y {} calls=5", NOBODY),
     ("first-ten", "x/y {} index=9", "allow"),
     (
         "first-ten",
@@ -230,64 +199,40 @@ const ROWS: &[(&str, &str, &str)] = &[
         "deny: policy \"policy1\": a program makes ten calls at most",
     ),
     ("client", "x/y {} client=editor", "allow"),
-    (
-        "client",
-        "x/y {} client=other",
-        "deny: no policy permits this call",
-    ),
-    ("client", "x/y {}", "deny: no policy permits this call"),
+    ("client", "x/y {} client=other", NOBODY),
+    ("client", "x/y {}", NOBODY),
     ("client-like", "x/y {} client=editor", "allow"),
-    (
-        "client-like",
-        "x/y {} client=Editor",
-        "deny: no policy permits this call",
-    ),
+    ("client-like", "x/y {} client=Editor", NOBODY),
     ("domain", r#"mail/send {"to": "a@example.org"}"#, "allow"),
     (
         "domain",
         r#"mail/send {"to": "a@example.org.evil"}"#,
-        "deny: no policy permits this call",
+        NOBODY,
     ),
-    (
-        "domain",
-        r#"mail/send {"to": ["a@example.org"]}"#,
-        "deny: error",
-    ),
+    ("domain", r#"mail/send {"to": ["a@example.org"]}"#, ERROR),
     ("list", r#"x/y {"names": ["b", "a", "b", null]}"#, "allow"),
-    (
-        "list",
-        r#"x/y {"names": ["a", "c"]}"#,
-        "deny: no policy permits this call",
-    ),
-    ("list", r#"x/y {"names": "a"}"#, "deny: error"),
+    ("list", r#"x/y {"names": ["a", "c"]}"#, NOBODY),
+    ("list", r#"x/y {"names": "a"}"#, ERROR),
     (
         "text",
         r#"x/y {"a": {"b": "top secret"}}"#,
         "deny: policy \"policy1\" forbids this call",
     ),
     ("text", r#"x/y {"a": "open"}"#, "allow"),
-    ("text", "x/y {} big", "deny: error"),
-    ("small", "x/y {} big", "deny: no policy permits this call"),
+    ("text", "x/y {} big", ERROR),
+    ("small", "x/y {} big", NOBODY),
     ("small", "x/y {}", "allow"),
     ("inside", "x/y {} inside", "allow"),
-    ("inside", "x/y {}", "deny: no policy permits this call"),
+    ("inside", "x/y {}", NOBODY),
     ("nested", r#"x/y {"user": {"role": "guest"}}"#, "allow"),
-    (
-        "nested",
-        r#"x/y {"user": {"role": "admin"}}"#,
-        "deny: no policy permits this call",
-    ),
-    ("nested", r#"x/y {"user": "guest"}"#, "deny: error"),
+    ("nested", r#"x/y {"user": {"role": "admin"}}"#, NOBODY),
+    ("nested", r#"x/y {"user": "guest"}"#, ERROR),
     (
         "entity",
         r#"x/y {"who": {"__entity": {"type": "Client", "id": "admin"}}}"#,
-        "deny: no policy permits this call",
+        NOBODY,
     ),
-    (
-        "entity",
-        r#"x/y {"who": "Client::\"admin\""}"#,
-        "deny: no policy permits this call",
-    ),
+    ("entity", r#"x/y {"who": "Client::\"admin\""}"#, NOBODY),
 ];
 
 pub(crate) fn set(name: &str) -> Policies {
@@ -335,9 +280,7 @@ fn answer(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Allow => "allow".to_owned(),
         Verdict::Ask { reason } => format!("ask: {reason}"),
-        Verdict::Deny { reason } if reason.contains("cannot be evaluated") => {
-            "deny: error".to_owned()
-        }
+        Verdict::Deny { reason } if reason.contains("cannot be evaluated") => ERROR.to_owned(),
         Verdict::Deny { reason } => format!("deny: {reason}"),
     }
 }

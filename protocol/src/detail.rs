@@ -52,6 +52,12 @@ pub struct CallEntry {
     /// Keyed hash of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_hash: Option<String>,
+    /// Keyed hash of the value as it is kept, where a secret is masked in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_hash: Option<String>,
+    /// Keyed hash of what a replay goes by; only in the record itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
     /// The value, JSON text, masked; only where `journal.record` is `full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,

@@ -109,10 +109,34 @@ impl Environment {
     }
 }
 
+/// Ending of the names of logs of servers.
+const LOG_SUFFIX: &str = ".log";
+
 /// The file, in a daemon's folder `servers`, that holds the stderr of the server of this name.
 pub fn server_log_name(server: &str) -> String {
     let fold = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    format!("{}.log", server.chars().map(fold).collect::<String>())
+    let name: String = server.chars().map(fold).collect();
+    format!("{name}{LOG_SUFFIX}")
+}
+
+/// The file beside [`server_log_name`] of a further instance of a server that runs once for each project folder, by its
+/// number; the first instance, which has the number 1, writes to that file itself.
+pub fn instance_log_name(server: &str, number: usize) -> String {
+    let first = server_log_name(server);
+    if number <= 1 {
+        return first;
+    }
+    let name = first.strip_suffix(LOG_SUFFIX).unwrap_or(&first);
+    format!("{name}.{number}{LOG_SUFFIX}")
+}
+
+/// The number of the instance of this server that writes to a file of this name; `None` for every other file.
+pub fn instance_of_log(server: &str, file: &str) -> Option<usize> {
+    let number = match file.strip_suffix(LOG_SUFFIX)?.rsplit_once('.') {
+        None => 1,
+        Some((_, number)) => number.parse().ok()?,
+    };
+    (instance_log_name(server, number) == file).then_some(number)
 }
 
 /// Which configuration file a daemon serves.
@@ -389,6 +413,27 @@ mod tests {
     fn a_servers_log_has_a_name_that_stays_in_its_folder() {
         assert_eq!(server_log_name("git-hub_2"), "git_hub_2.log");
         assert_eq!(server_log_name("../\u{e4} x"), "_____x.log");
+    }
+
+    #[test]
+    fn each_instance_of_a_server_has_a_log_of_its_own_that_no_other_server_has() {
+        assert_eq!(instance_log_name("a.2", 1), "a_2.log");
+        assert_eq!(instance_log_name("a.2", 3), "a_2.3.log");
+        for (file, number) in [
+            ("a.log", Some(1)),
+            ("a.2.log", Some(2)),
+            ("a.12.log", Some(12)),
+            ("a.log.1", None),
+            ("a.2.log.1", None),
+            ("a_2.log", None),
+            ("b.2.log", None),
+            ("a.0.log", None),
+            ("a.1.log", None),
+            ("a.02.log", None),
+            ("a..log", None),
+        ] {
+            assert_eq!(instance_of_log("a", file), number, "{file}");
+        }
     }
 
     #[test]

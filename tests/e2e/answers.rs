@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use ptc_protocol::status::ServerState;
-use ptc_tests::{Client, Daemon, Home, Plan, Run, TestResult};
+use ptc_tests::{Plan, Run, TestResult, party};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -27,14 +26,6 @@ pub(super) fn tests() -> Vec<Trial> {
         what_was_printed_without_a_line_end_is_there,
         the_confinement_is_in_the_structured_form_only,
     ]
-}
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
 }
 
 /// The trace line with its seconds replaced by `T`.

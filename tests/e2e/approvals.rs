@@ -2,9 +2,8 @@
 
 use libtest_mimic::Trial;
 use ptc_protocol::approval::WaitingList;
-use ptc_protocol::status::ServerState;
 use ptc_tests::wait::{eventually, until};
-use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, Run, TestResult};
+use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, Run, TestResult, daemon_of};
 use serde_json::{Value, json};
 
 use crate::eras_upstream::with_meta;
@@ -42,10 +41,7 @@ print(sorted(str(end) for end in await asyncio.gather(*calls, return_exceptions=
 
 fn party(plan: Plan) -> (Home, Daemon) {
     let plan = plan.set("policy.ask", json!(["mcp__m__add"]));
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    (home, daemon)
+    daemon_of(&plan.server("m", &[]))
 }
 
 /// A client with a handshake that can show forms.

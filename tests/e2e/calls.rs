@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult};
+use ptc_tests::{Daemon, Home, Plan, TestResult, party};
 use serde_json::json;
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -26,14 +26,6 @@ pub(super) fn tests() -> Vec<Trial> {
         a_server_gets_its_own_environment_and_nothing_else,
         a_secret_a_program_passes_on_stands_in_no_error_and_no_record,
     ]
-}
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
 }
 
 /// Program text that makes a call and prints kind, retryability and a part of the message.

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use ptc_protocol::run::Ending;
-use ptc_protocol::status::ServerState;
 use ptc_tests::wait::until;
-use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, TestResult, eventually, http};
+use ptc_tests::{Client, Daemon, PATIENCE, Plan, TestResult, eventually, http, party};
 use serde_json::json;
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -21,14 +20,6 @@ pub(super) fn tests() -> Vec<Trial> {
         progress_goes_to_those_who_asked_and_grows,
         after_a_cancel_no_message_comes_for_its_id,
     ]
-}
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
 }
 
 fn busy(daemon: &Daemon) -> usize {

@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 use ptc_protocol::status::{SCHEMA, ServerState, Status};
 use ptc_tests::wait::until;
-use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult};
+use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, daemon_of};
 use serde_json::Value;
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -27,10 +27,7 @@ pub(super) fn tests() -> Vec<Trial> {
 }
 
 fn party(plan: Plan) -> (Home, Daemon) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    (home, daemon)
+    daemon_of(&plan.server("m", &[]))
 }
 
 fn status_shows_daemon_config_programs_and_servers() -> TestResult {

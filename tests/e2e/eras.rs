@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
 use ptc_tests::mock_http::{Answer, Mock, Plays, Request, error, result};
-use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, TestResult, eventually};
+use ptc_tests::party::ECHO;
+use ptc_tests::{Client, Home, PATIENCE, Plan, TestResult, eventually, party_of};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -25,28 +26,13 @@ pub(super) fn tests() -> Vec<Trial> {
     ]
 }
 
-fn party(plan: &Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(plan);
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
-}
-
-const ECHO: &str = "\
-try:
-    print(await mcp__m__echo(a=1))
-except ToolError as e:
-    print(e.kind, e)
-";
-
 const COUNTS: &str = "\
 counts = await mcp__m__stats()
 print(counts.get('initialize'), counts.get('server/discover'))
 ";
 
 fn a_process_is_greeted_and_asked_nothing_it_may_not_know() -> TestResult {
-    let (_home, daemon, mut client) = party(&Plan::new().server("m", &[]));
+    let (_home, daemon, mut client) = party_of(&Plan::new().server("m", &[]));
     assert_eq!(client.run(COUNTS).printed(), "1 None");
     let status = daemon.server("m");
     assert_eq!(status.protocol.as_deref(), Some("2025-11-25"));
@@ -55,7 +41,7 @@ fn a_process_is_greeted_and_asked_nothing_it_may_not_know() -> TestResult {
 
 fn a_process_without_a_handshake_is_found_out_and_remembered() -> TestResult {
     for how in ["refuses", "ends"] {
-        let (_home, daemon, mut client) = party(&Plan::new().server("m", &["--modern", how]));
+        let (_home, daemon, mut client) = party_of(&Plan::new().server("m", &["--modern", how]));
         assert_eq!(client.run(ECHO).printed(), "{'a': 1}");
         // The process that was greeted is of no use; this one was only asked.
         assert_eq!(client.run(COUNTS).printed(), "None 1");
@@ -90,7 +76,7 @@ fn an_endpoint_that_answers_the_question_strangely_is_greeted() -> TestResult {
         let mock = Mock::start(Plays::Legacy, move |request, _| {
             (request.name() == "server/discover").then(|| answer(request))
         });
-        let (_home, daemon, mut client) = party(&Plan::new().entry(mock.entry("m")));
+        let (_home, daemon, mut client) = party_of(&Plan::new().entry(mock.entry("m")));
         assert_eq!(client.run(ECHO).printed(), "{'a': 1}");
         assert_eq!(daemon.server("m").protocol.as_deref(), Some("2025-11-25"));
         assert_eq!(mock.count("server/discover"), 1);
@@ -149,7 +135,7 @@ fn revisions_that_do_not_meet_are_both_named() -> TestResult {
             None
         }
     });
-    let (_home, _daemon, mut client) = party(&Plan::new().entry(unsure.entry("m")));
+    let (_home, _daemon, mut client) = party_of(&Plan::new().entry(unsure.entry("m")));
     assert_eq!(client.run(ECHO).printed(), "{'a': 1}");
     assert_eq!(unsure.count("server/discover"), 2);
     let stubborn = Mock::start(Plays::Modern, refusing(json!(["2026-07-28"])));
@@ -157,7 +143,7 @@ fn revisions_that_do_not_meet_are_both_named() -> TestResult {
     home.daemon().wait_for("m", ServerState::Failed);
     assert_eq!(stubborn.count("server/discover"), 2);
     let older = Mock::start(Plays::Legacy, refusing(json!(["2025-06-18", "2025-11-25"])));
-    let (_home, _daemon, mut client) = party(&Plan::new().entry(older.entry("m")));
+    let (_home, _daemon, mut client) = party_of(&Plan::new().entry(older.entry("m")));
     assert_eq!(client.run(ECHO).printed(), "{'a': 1}");
     Ok(())
 }
@@ -170,7 +156,7 @@ fn a_server_that_lists_many_revisions_is_spoken_to_in_the_newest() -> TestResult
         });
         (request.name() == "server/discover").then(|| Answer::json(200, &result(request, &listed)))
     });
-    let (_home, daemon, mut client) = party(&Plan::new().entry(mock.entry("m")));
+    let (_home, daemon, mut client) = party_of(&Plan::new().entry(mock.entry("m")));
     assert_eq!(client.run(ECHO).printed(), "{'a': 1}");
     assert_eq!(daemon.server("m").protocol.as_deref(), Some("2026-07-28"));
     // It announces no news, so none are subscribed to.
@@ -182,7 +168,7 @@ fn what_is_configured_is_spoken_and_nothing_else() -> TestResult {
     let old = Mock::good(Plays::Legacy);
     let mut entry = old.entry("m");
     entry["protocol"] = json!("legacy");
-    let (_home, _daemon, mut client) = party(&Plan::new().entry(entry));
+    let (_home, _daemon, mut client) = party_of(&Plan::new().entry(entry));
     assert_eq!(client.run(ECHO).printed(), "{'a': 1}");
     assert_eq!(old.count("server/discover"), 0);
     let old = Mock::good(Plays::Legacy);
@@ -227,7 +213,7 @@ fn a_result_that_is_none_yet_fails_its_call_at_once() -> TestResult {
                 .calls("echo")
                 .then(|| Answer::json(200, &result(request, &value)))
         });
-        let (_home, _daemon, mut client) = party(&Plan::new().entry(mock.entry("m")));
+        let (_home, _daemon, mut client) = party_of(&Plan::new().entry(mock.entry("m")));
         let start = Instant::now();
         let run = client.run(ECHO);
         assert!(run.printed().starts_with(kind), "{}", run.text);
@@ -253,7 +239,7 @@ fn annotated_arguments_go_into_headers_and_wrong_annotations_cost_one_tool() -> 
         (request.name() == "tools/list")
             .then(|| Answer::json(200, &result(request, &json!({"tools": tools}))))
     });
-    let (_home, daemon, mut client) = party(&Plan::new().entry(mock.entry("m")));
+    let (_home, daemon, mut client) = party_of(&Plan::new().entry(mock.entry("m")));
     let status = daemon.server("m");
     assert_eq!(status.tools, Some(2));
     assert!(
@@ -285,7 +271,7 @@ fn annotated_arguments_go_into_headers_and_wrong_annotations_cost_one_tool() -> 
         (request.name() == "tools/list")
             .then(|| Answer::json(200, &result(request, &json!({"tools": tools}))))
     });
-    let (_home, _daemon, mut client) = party(&Plan::new().entry(old.entry("m")));
+    let (_home, _daemon, mut client) = party_of(&Plan::new().entry(old.entry("m")));
     client.run("await mcp__m__echo(x=1.5)");
     assert_eq!(old.of("tools/call")[0].header("mcp-param-x"), None);
     Ok(())
@@ -293,7 +279,7 @@ fn annotated_arguments_go_into_headers_and_wrong_annotations_cost_one_tool() -> 
 
 fn news_are_subscribed_to_and_subscribed_to_again() -> TestResult {
     let mock = Mock::good(Plays::Modern);
-    let (_home, _daemon, _client) = party(&Plan::new().entry(mock.entry("m")));
+    let (_home, _daemon, _client) = party_of(&Plan::new().entry(mock.entry("m")));
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
     for round in 1..3 {
         eventually("news are subscribed to", PATIENCE, || {
@@ -314,7 +300,7 @@ fn news_are_subscribed_to_and_subscribed_to_again() -> TestResult {
 }
 
 fn a_process_without_a_handshake_tells_its_news() -> TestResult {
-    let (_home, _daemon, mut client) = party(&Plan::new().server("m", &["--modern", "refuses"]));
+    let (_home, _daemon, mut client) = party_of(&Plan::new().server("m", &["--modern", "refuses"]));
     let listings = |client: &mut Client| -> u64 {
         let run = client.run("print((await mcp__m__stats())['tools/list'])");
         run.printed().parse().unwrap_or_default()

@@ -1,9 +1,8 @@
 //! A program that writes to its tool channel itself gains nothing: it can ask what any program may ask, or end itself.
 
 use libtest_mimic::Trial;
-use ptc_protocol::status::ServerState;
 use ptc_tests::wait::until;
-use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, Run, TestResult};
+use ptc_tests::{Client, Daemon, PATIENCE, Plan, Run, TestResult, party};
 use serde_json::json;
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -37,14 +36,6 @@ const BY_HAND: &str = "import json, os, struct\n\
     \x20   size, kind = struct.unpack('<IB', some(5)); return chr(kind), json.loads(some(size - 1))\n\
     def call(number, tool, **arguments):\n\
     \x20   send(frame('C', {'id': number, 'tool': tool, 'arguments': arguments}))\n";
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
-}
 
 fn by_hand(client: &mut Client, program: &str) -> Run {
     client.run(&format!("{BY_HAND}{program}"))

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
 use ptc_tests::mock_http::{Answer, Mock, Plays, event, result};
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult};
+use ptc_tests::party::ECHO;
+use ptc_tests::{Client, Daemon, Home, Plan, TestResult, party_of};
 use serde_json::json;
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -26,27 +27,15 @@ pub(super) fn tests() -> Vec<Trial> {
 }
 
 /// A daemon with one server `m` and a client.
-fn party(mock: &Mock) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan(mock));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
+pub(super) fn party(mock: &Mock) -> (Home, Daemon, Client) {
+    party_of(&plan(mock))
 }
 
-fn plan(mock: &Mock) -> Plan {
+pub(super) fn plan(mock: &Mock) -> Plan {
     Plan::new()
         .entry(mock.entry("m"))
         .set("execution.tool_call_timeout_seconds", 20)
 }
-
-/// Program text: what a call of `echo` gives, or the kind of its failure and its text.
-const ECHO: &str = "\
-try:
-    print(await mcp__m__echo(a=1))
-except ToolError as e:
-    print(e.kind, e)
-";
 
 fn calls_go_through_in_both_eras_with_what_each_wants_in_its_headers() -> TestResult {
     for (plays, revision) in [(Plays::Legacy, "2025-11-25"), (Plays::Modern, "2026-07-28")] {

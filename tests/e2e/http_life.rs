@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
 use ptc_tests::mock_http::{Answer, Authority, Mock, Plays, event, result};
-use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, TestResult, eventually};
+use ptc_tests::party::ECHO;
+use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, eventually};
 use serde_json::json;
+
+use super::http::{party, plan};
 
 pub(super) fn tests() -> Vec<Trial> {
     ptc_tests::trials![
@@ -25,29 +28,6 @@ pub(super) fn tests() -> Vec<Trial> {
         a_page_that_is_no_protocol_is_shown,
     ]
 }
-
-/// A daemon with one server `m` and a client.
-fn party(mock: &Mock) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan(mock));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
-}
-
-fn plan(mock: &Mock) -> Plan {
-    Plan::new()
-        .entry(mock.entry("m"))
-        .set("execution.tool_call_timeout_seconds", 20)
-}
-
-/// Program text: what a call of `echo` gives, or the kind of its failure and its text.
-const ECHO: &str = "\
-try:
-    print(await mcp__m__echo(a=1))
-except ToolError as e:
-    print(e.kind, e)
-";
 
 fn redirections_are_followed_only_within_the_origin_and_never_as_get() -> TestResult {
     let target = Mock::good(Plays::Legacy);

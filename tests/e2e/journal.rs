@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
 use ptc_tests::machine::is_root;
 use ptc_tests::suite::skip;
-use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, TestResult};
+use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, party};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -21,14 +21,6 @@ pub(super) fn tests() -> Vec<Trial> {
         a_folder_that_cannot_be_written_refuses_programs,
         values_of_variables_are_masked,
     ]
-}
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {

@@ -18,6 +18,7 @@ pub(super) fn tests() -> Vec<Trial> {
     ptc_tests::trials![
         a_killed_daemon_leaves_no_worker_and_no_server,
         a_terminated_daemon_lets_runs_end_and_leaves_nothing,
+        a_terminated_daemon_ends_what_does_not_end_and_tells_its_clients,
         a_client_lives_through_a_crash_of_the_daemon,
         a_killed_daemon_mid_run_is_answered_for_and_nothing_repeats,
         the_calls_of_a_lost_run_are_told_by_its_own_id,
@@ -71,6 +72,34 @@ fn a_terminated_daemon_lets_runs_end_and_leaves_nothing() -> TestResult {
     assert_eq!(client.finish_run(&run).printed(), "a\n{'sum': 3}");
     assert!(daemon.wait(PATIENCE).success());
     assert!(start.elapsed() < Duration::from_secs(15));
+    gone(&tree, Duration::from_secs(3));
+    Ok(())
+}
+
+fn a_terminated_daemon_ends_what_does_not_end_and_tells_its_clients() -> TestResult {
+    let plan = Plan::new().server("m", &["--hang", "--stubborn"]);
+    let home = Home::new(&plan.set("daemon.drain_seconds", 1));
+    let mut daemon = home.daemon();
+    daemon.wait_for("m", ServerState::Ready);
+    let (mut one, mut other) = (home.client(), home.client());
+    let runs = [
+        one.start_run("print('begun', flush=True)\nawait mcp__m__echo(a=1)"),
+        other.start_run("print('begun', flush=True)\nwhile True:\n    pass"),
+    ];
+    until("both run and the call is out", PATIENCE, || {
+        daemon.status().programs.pool.busy == 2 && daemon.server("m").calls == 1
+    });
+    let tree = daemon.tree();
+    daemon.signal(Signal::TERM);
+    for (client, run) in [&mut one, &mut other].into_iter().zip(&runs) {
+        let run = client.finish_run(run);
+        assert!(
+            run.is_error && run.text.contains("daemon.drain_seconds"),
+            "{}",
+            run.text
+        );
+    }
+    assert!(daemon.wait(PATIENCE).success());
     gone(&tree, Duration::from_secs(3));
     Ok(())
 }

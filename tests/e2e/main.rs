@@ -19,6 +19,7 @@ mod demo;
 mod discovery;
 mod disk;
 mod doctor;
+mod doctored;
 mod environment;
 mod eras;
 mod eras_upstream;
@@ -51,6 +52,7 @@ mod sharing;
 mod skew;
 mod sockets;
 mod sse;
+mod strangers;
 mod submit;
 mod tampering;
 mod tool_errors;
@@ -98,6 +100,7 @@ fn main() {
         life::tests(),
         sockets::tests(),
         skew::tests(),
+        strangers::tests(),
         disk::tests(),
         health::tests(),
         secrets::tests(),
@@ -106,6 +109,7 @@ fn main() {
         approvals::tests(),
         resources::tests(),
         replay::tests(),
+        doctored::tests(),
         submit::tests(),
         config::tests(),
         ctl::tests(),

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use libtest_mimic::Trial;
-use ptc_protocol::status::ServerState;
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult, machine};
+use ptc_tests::{Plan, TestResult, machine, party};
 use serde_json::json;
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -14,14 +13,6 @@ pub(super) fn tests() -> Vec<Trial> {
         terminal_sequences_are_made_visible,
         what_is_emitted_steers_no_terminal,
     ]
-}
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
 }
 
 fn stdout_and_stderr_keep_their_order() -> TestResult {

@@ -1,5 +1,6 @@
 //! Servers that run once for each project folder, and what one client sees of the servers.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub(super) fn tests() -> Vec<Trial> {
         an_idle_instance_ends_and_wakes_with_the_next_call,
         past_the_bound_the_one_idle_for_longest_ends,
         a_restart_is_of_every_instance,
+        the_logs_of_a_server_are_those_of_every_instance,
         the_last_known_list_serves_before_a_first_start,
         no_instance_outlives_the_daemon,
         a_client_with_another_value_of_a_variable_does_not_see_the_servers_tools,
@@ -106,6 +108,37 @@ fn two_projects_have_two_processes_and_one_project_has_one() -> TestResult {
     assert_eq!(code, 0, "{out}");
     assert!(out.contains("2 projects"), "{out}");
     daemon.stop();
+    Ok(())
+}
+
+fn the_logs_of_a_server_are_those_of_every_instance() -> TestResult {
+    let home = Home::new(&plan());
+    let daemon = home.daemon();
+    for project in ["a", "b"] {
+        pid_of(&mut client_of(&home, project))?;
+    }
+    daemon.stop();
+    let folder = home.state().join("servers");
+    for (file, line) in [("p.log", "of a"), ("p.2.log", "of b \u{1b}[2J")] {
+        // The daemon has made it, under the name that the command line looks for.
+        let mut log = std::fs::OpenOptions::new()
+            .append(true)
+            .open(folder.join(file))?;
+        writeln!(log, "{line}")?;
+    }
+    std::fs::write(folder.join("p_2.log"), "of another server\n")?;
+    let (code, out, err) = home.ctl(&["logs", "p", "-n", "1"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, "==> p.log <==\nof a\n==> p.2.log <==\nof b \\x1b[2J\n");
+    let (_, out, _) = home.ctl(&["logs", "p", "-n", "1", "--json"]);
+    let shown: Value = serde_json::from_str(&out)?;
+    assert_eq!(
+        shown,
+        json!({
+            "schema": 1, "file": folder.join("p.log"), "lines": ["of a"],
+            "further": [{"file": folder.join("p.2.log"), "lines": ["of b \\x1b[2J"]}],
+        })
+    );
     Ok(())
 }
 

@@ -6,10 +6,9 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 use libtest_mimic::Trial;
-use ptc_protocol::status::ServerState;
 use ptc_tests::documents::{self, Form};
 use ptc_tests::reference::{self, Json};
-use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, TestResult};
+use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, TestResult, party_of};
 use serde_json::{Value, json};
 
 /// Seeds of one test, and documents for each.
@@ -38,11 +37,7 @@ fn party() -> (Home, Daemon, Client) {
         .server("m", &["--verbatim"])
         .set("execution.max_tool_calls", 5000)
         .set("execution.max_output_bytes", 4 * 1024 * 1024);
-    let home = Home::new(&plan);
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
+    party_of(&plan)
 }
 
 /// The line of a program that sets a name to a value, every character of which arrives.

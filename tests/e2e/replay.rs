@@ -1,21 +1,14 @@
 //! `ptcctl replay`: a recorded run is repeated without a server, and what differs is named.
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-use std::path::{Path, PathBuf};
+#![expect(clippy::panic, reason = "a test fails by panicking")]
 
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult};
+use ptc_tests::{Client, Daemon, Home, Plan, TestResult, party};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
     ptc_tests::trials![
         a_hundred_varied_programs_are_repeated_as_they_were,
-        twenty_doctored_records_are_caught_at_the_right_call,
         no_server_is_touched,
         changed_code_runs_against_the_recorded_results,
         what_depends_on_the_clock_or_on_lot_is_said_to,
@@ -23,12 +16,9 @@ pub(super) fn tests() -> Vec<Trial> {
     ]
 }
 
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.set("journal.record", "full").server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
+/// A daemon that records everything, with a scripted server `m`, and a client.
+pub(super) fn recording() -> (Home, Daemon, Client) {
+    party(Plan::new().set("journal.record", "full"))
 }
 
 fn run(client: &mut Client, code: &str) -> String {
@@ -40,7 +30,7 @@ fn run(client: &mut Client, code: &str) -> String {
 }
 
 /// What the daemon says of a replay.
-fn replay(home: &Home, run: &str) -> (i32, Value) {
+pub(super) fn replay(home: &Home, run: &str) -> (i32, Value) {
     let (code, out, err) = home.ctl(&["--json", "replay", run]);
     let said = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
     (code, said)
@@ -72,7 +62,7 @@ fn programs() -> Vec<String> {
 }
 
 fn a_hundred_varied_programs_are_repeated_as_they_were() -> TestResult {
-    let (home, _daemon, mut client) = party(Plan::new());
+    let (home, _daemon, mut client) = recording();
     let programs = programs();
     assert_eq!(programs.len(), 100);
     let runs: Vec<(String, String)> = programs
@@ -98,75 +88,8 @@ fn a_hundred_varied_programs_are_repeated_as_they_were() -> TestResult {
     Ok(())
 }
 
-/// The file of a run's parts.
-fn parts(home: &Home, run: &str) -> PathBuf {
-    home.state().join(format!("journal/runs/{run}.parts"))
-}
-
-/// Changes one line of a file of parts.
-fn doctor(file: &Path, mut change: impl FnMut(usize, &mut Value)) {
-    let text = std::fs::read_to_string(file).expect("the parts");
-    let mut calls = 0;
-    let lines = text.lines().map(|line| {
-        let mut value: Value = serde_json::from_str(line).expect("a line");
-        if value.get("call").is_some() {
-            calls += 1;
-            change(calls, &mut value["call"]);
-        }
-        format!("{value}\n")
-    });
-    let text: String = lines.collect();
-    std::fs::write(file, text).expect("the parts to be written");
-}
-
-fn twenty_doctored_records_are_caught_at_the_right_call() -> TestResult {
-    let (home, _daemon, mut client) = party(Plan::new());
-    let code = "t = 0\nfor i in range(5):\n    r = await mcp__m__add(a=t, b=i + 1)\n    t = r['sum']\nprint(t)";
-    for at in 1..=5 {
-        for (what, key, value) in [
-            ("arguments", "arguments", json!("{\"a\":77,\"b\":78}")),
-            ("result", "result", json!("{\"sum\":1234}")),
-            ("tool", "tool", json!("mcp__m__echo")),
-            ("failure", "ok", json!(false)),
-        ] {
-            let id = run(&mut client, code);
-            doctor(&parts(&home, &id), |call, entry| {
-                if call == at {
-                    entry[key] = value.clone();
-                    if key == "ok" {
-                        entry["kind"] = json!("tool_failed");
-                        entry["error"] = json!("made up");
-                    }
-                }
-            });
-            let (exit, said) = replay(&home, &id);
-            assert_eq!(
-                (exit, &said["verdict"]),
-                (1, &json!("different")),
-                "{what} {at}: {said:#}"
-            );
-            let first = said["differences"][0].as_str().unwrap_or_default();
-            let caught = match what {
-                // A failure that never was ends the program there: the next call is not made.
-                "failure" => {
-                    said.to_string()
-                        .contains(&format!("call {} of the record", at + 1))
-                        || at == 5
-                }
-                _ => first.contains(&format!("call {at}")),
-            };
-            assert!(caught, "{what} {at}: {said:#}");
-            assert!(
-                said.to_string().contains("SHA-256"),
-                "{what} {at}: {said:#}"
-            );
-        }
-    }
-    Ok(())
-}
-
 fn no_server_is_touched() -> TestResult {
-    let (home, daemon, mut client) = party(Plan::new());
+    let (home, daemon, mut client) = recording();
     let id = run(&mut client, "print(await mcp__m__add(a=1, b=2))");
     let before = daemon.server("m").calls;
     let (exit, said) = replay(&home, &id);
@@ -181,7 +104,7 @@ fn no_server_is_touched() -> TestResult {
 }
 
 fn changed_code_runs_against_the_recorded_results() -> TestResult {
-    let (home, daemon, mut client) = party(Plan::new());
+    let (home, daemon, mut client) = recording();
     let id = run(
         &mut client,
         "a = await mcp__m__add(a=1, b=2)\nb = await mcp__m__add(a=3, b=4)\nprint(a['summ'])",
@@ -210,7 +133,7 @@ fn changed_code_runs_against_the_recorded_results() -> TestResult {
 }
 
 fn what_depends_on_the_clock_or_on_lot_is_said_to() -> TestResult {
-    let (home, _daemon, mut client) = party(Plan::new());
+    let (home, _daemon, mut client) = recording();
     for (code, on) in [
         ("import time\nprint(time.time_ns())", "the clock"),
         ("import os\nprint(os.urandom(8).hex())", "entropy"),

@@ -1,8 +1,7 @@
 //! Finished runs as MCP resources: list, read, origin, in both eras; and `ptcctl runs`.
 
 use libtest_mimic::Trial;
-use ptc_protocol::status::ServerState;
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult};
+use ptc_tests::{Client, Home, Plan, TestResult, party};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -16,14 +15,6 @@ pub(super) fn tests() -> Vec<Trial> {
         runs_are_listed_filtered_and_shown_as_bars,
         runs_outlive_the_daemon_and_a_killed_one_loses_none,
     ]
-}
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
 }
 
 fn uris(client: &mut Client) -> Vec<String> {

@@ -1,10 +1,9 @@
 //! `run_python` and submissions: off by default, without tools, bounded, checked and recorded.
 
 use libtest_mimic::Trial;
-use ptc_protocol::status::ServerState;
 use ptc_tests::pythons;
 use ptc_tests::suite::skip;
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult};
+use ptc_tests::{Client, Plan, TestResult, party};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -31,14 +30,6 @@ fn plan() -> Plan {
             "submit_outcome"
         ]),
     )
-}
-
-fn party(plan: Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
 }
 
 fn submit(client: &mut Client, outcome: &Value) -> ptc_tests::client::Run {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult};
+use ptc_tests::{Client, Daemon, Home, Plan, TestResult, party_of};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -27,18 +27,10 @@ fn caught(call: &str) -> String {
     )
 }
 
-fn party(plan: &Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(plan);
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
-}
-
 /// Makes one call; asserts the fields as Python shows them, and words of the message.
 #[track_caller]
 fn assert_raises(plan: &Plan, before: &str, call: &str, fields: &str, words: &[&str]) {
-    let (_home, daemon, mut client) = party(plan);
+    let (_home, daemon, mut client) = party_of(plan);
     let pid = daemon.server("m").pid;
     let run = client.run(&format!("{before}{}", caught(call)));
     let (head, message) = run.printed().split_once('\n').unwrap_or_default();
@@ -179,7 +171,7 @@ fn a_server_that_does_not_come_back_is_unavailable() -> TestResult {
 }
 
 fn a_call_in_flight_at_the_end_is_cancelled() -> TestResult {
-    let (_home, _daemon, mut client) = party(&Plan::new().server("m", &[]));
+    let (_home, _daemon, mut client) = party_of(&Plan::new().server("m", &[]));
     let run = client.run(
         "import asyncio\nwaits = asyncio.ensure_future(mcp__m__sleep(ms=60000))\nawait asyncio.sleep(0)\nwhile not (await mcp__m__stats()).get('tools/call', 0) >= 2:\n    pass\nprint('end')",
     );
@@ -268,7 +260,7 @@ fn an_unknown_argument_is_named_where_the_call_fails() -> TestResult {
 }
 
 fn duplicate_keys_reach_no_server() -> TestResult {
-    let (_home, _daemon, mut client) = party(&Plan::new().server("m", &[]));
+    let (_home, _daemon, mut client) = party_of(&Plan::new().server("m", &[]));
     // Two keys that are one as JSON text are refused in the program already.
     let run = client.run(
         "try: await mcp__m__echo(outer={1: 'a', '1': 'b'})\nexcept ValueError as e: print(e)\n\

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
 use ptc_tests::mock_http::{Answer, Mock, Plays, event, result};
-use ptc_tests::{Client, Daemon, Home, Plan, TestResult};
+use ptc_tests::party::ECHO;
+use ptc_tests::{Client, Daemon, Home, Plan, TestResult, party_of};
 use serde_json::json;
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -33,19 +34,8 @@ pub(super) fn tests() -> Vec<Trial> {
 }
 
 fn party(mock: &Mock, change: impl FnOnce(Plan) -> Plan) -> (Home, Daemon, Client) {
-    let home = Home::new(&change(Plan::new().entry(mock.entry("m"))));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    let client = home.client();
-    (home, daemon, client)
+    party_of(&change(Plan::new().entry(mock.entry("m"))))
 }
-
-const ECHO: &str = "\
-try:
-    print(await mcp__m__echo(a=1))
-except ToolError as e:
-    print(e.kind, e)
-";
 
 fn an_answer_over_sixteen_mebibytes_fails_at_once_by_name() -> TestResult {
     // Over the limit of one result, and over what is read at all; both with the default limits.

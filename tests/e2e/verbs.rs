@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 use ptc_protocol::status::{ConfigShown, SCHEMA, ServerState};
 use ptc_tests::wait::until;
-use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult};
+use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, daemon_of};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -28,10 +28,7 @@ pub(super) fn tests() -> Vec<Trial> {
 }
 
 fn party(plan: Plan) -> (Home, Daemon) {
-    let home = Home::new(&plan.server("m", &[]));
-    let daemon = home.daemon();
-    daemon.wait_for("m", ServerState::Ready);
-    (home, daemon)
+    daemon_of(&plan.server("m", &[]))
 }
 
 fn inspect_shows_a_tool_and_near_names_where_there_is_none() -> TestResult {

@@ -27,8 +27,11 @@ use Layer::{
 };
 use Sight::{Redundant, Refused};
 
+/// What is left out, and who notices.
+type Row = (&'static [Layer], Sight);
+
 /// What is left out of the tier landlock.
-const LANDLOCK: &[(&[Layer], Sight)] = &[
+const LANDLOCK: &[Row] = &[
     (&[Landlock], Refused("could read a file")),
     (&[Seccomp], Refused("Seccomp is 0 and not 2")),
     (&[Limits], Refused("Max data size is")),
@@ -42,13 +45,13 @@ const LANDLOCK: &[(&[Layer], Sight)] = &[
 ];
 
 /// What only root does in that tier: an ordinary user may not narrow the set and has no other user to become.
-const LANDLOCK_AS_ROOT: &[(&[Layer], Sight)] = &[
+const LANDLOCK_AS_ROOT: &[Row] = &[
     (&[BoundingSet], Refused("CapBnd is")),
     (&[Identity], Refused("Uid is")),
 ];
 
 /// What is left out of the tier full.
-const FULL: &[(&[Layer], Sight)] = &[
+const FULL: &[Row] = &[
     (
         &[WardenUser],
         Refused("namespaces: Operation not permitted"),
@@ -92,7 +95,7 @@ const FULL: &[(&[Layer], Sight)] = &[
 ];
 
 /// What is left out where workers of the tier landlock are forked. What they get from their server is left out there.
-const LANDLOCK_FORKS: &[(&[Layer], Sight)] = &[
+const LANDLOCK_FORKS: &[Row] = &[
     (&[Landlock], Refused("could read a file")),
     (&[Seccomp], Refused("Seccomp is 0 and not 2")),
     (&[Limits], Refused("Max data size is")),
@@ -105,7 +108,7 @@ const LANDLOCK_FORKS: &[(&[Layer], Sight)] = &[
     (&[Memory], Redundant("no executable memory")),
 ];
 
-const LANDLOCK_FORKS_AS_ROOT: &[(&[Layer], Sight)] = &[
+const LANDLOCK_FORKS_AS_ROOT: &[Row] = &[
     (&[BoundingSet], Refused("CapBnd is")),
     // A user without rights does not get into another's scratch.
     (&[Identity], Refused("step session failed: [Errno 13]")),
@@ -113,7 +116,7 @@ const LANDLOCK_FORKS_AS_ROOT: &[(&[Layer], Sight)] = &[
 
 /// What is left out where workers of the tier full are forked. They start no program after they have got every right
 /// in their own namespaces, so nothing takes these but the steps that do.
-const FULL_FORKS: &[(&[Layer], Sight)] = &[
+const FULL_FORKS: &[Row] = &[
     // The worker is left to the first process of the machine.
     (&[WardenPid], Refused("step fork failed: No child")),
     (
@@ -139,33 +142,27 @@ const FULL_FORKS: &[(&[Layer], Sight)] = &[
     (&[ParentDeath], Redundant("death of the parent")),
 ];
 
-const FULL_AS_ROOT: &[(&[Layer], Sight)] = &[(&[Identity], Refused("Uid is"))];
+const FULL_AS_ROOT: &[Row] = &[(&[Identity], Refused("Uid is"))];
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn check(tier: Confinement, rows: &[(&[Layer], Sight)]) -> Result<(), Failed> {
-    check_by(rows, tier, &|without| {
-        RUNTIME.block_on(ground().prove(tier, without))
-    })
-}
-
-/// The same with workers that are forked.
-fn check_forks(tier: Confinement, rows: &[(&[Layer], Sight)]) -> Result<(), Failed> {
-    check_by(rows, tier, &|without| {
-        RUNTIME.block_on(ground().prove_forks(tier, without))
-    })
-}
-
-fn check_by(
-    rows: &[(&[Layer], Sight)],
+/// Leaves out what the rows say, and those for root where this is root. Workers are `forked` or not.
+fn check(
     tier: Confinement,
-    prove: &dyn Fn(&Without) -> Result<Weak, String>,
+    forked: bool,
+    rows: &[Row],
+    rows_of_root: &[Row],
 ) -> Result<(), Failed> {
-    for (layers, sight) in rows {
+    let of_root = if is_root() { rows_of_root } else { &[] };
+    for (layers, sight) in rows.iter().chain(of_root) {
         let without = Without::layers(layers);
-        let proved = prove(&without);
+        let proved = if forked {
+            RUNTIME.block_on(ground().prove_forks(tier, &without))
+        } else {
+            RUNTIME.block_on(ground().prove(tier, &without))
+        };
         match (sight, proved) {
             (Refused(text), Err(error)) if error.contains(text) => {}
             (Redundant(words), Ok(_)) if names(words) => {}
@@ -186,40 +183,24 @@ fn names(words: &str) -> bool {
 }
 
 fn in_landlock() -> Result<(), Failed> {
-    check(Confinement::Landlock, &[])?;
-    check(Confinement::Landlock, LANDLOCK)?;
-    if is_root() {
-        check(Confinement::Landlock, LANDLOCK_AS_ROOT)
-    } else {
-        Ok(())
-    }
+    check(Confinement::Landlock, false, LANDLOCK, LANDLOCK_AS_ROOT)
 }
 
 fn in_full() -> Result<(), Failed> {
-    check(Confinement::Full, FULL)?;
-    if is_root() {
-        check(Confinement::Full, FULL_AS_ROOT)
-    } else {
-        Ok(())
-    }
+    check(Confinement::Full, false, FULL, FULL_AS_ROOT)
 }
 
 fn in_forks_of_landlock() -> Result<(), Failed> {
-    check_forks(Confinement::Landlock, LANDLOCK_FORKS)?;
-    if is_root() {
-        check_forks(Confinement::Landlock, LANDLOCK_FORKS_AS_ROOT)
-    } else {
-        Ok(())
-    }
+    check(
+        Confinement::Landlock,
+        true,
+        LANDLOCK_FORKS,
+        LANDLOCK_FORKS_AS_ROOT,
+    )
 }
 
 fn in_forks_of_full() -> Result<(), Failed> {
-    check_forks(Confinement::Full, FULL_FORKS)?;
-    if is_root() {
-        check_forks(Confinement::Full, FULL_AS_ROOT)
-    } else {
-        Ok(())
-    }
+    check(Confinement::Full, true, FULL_FORKS, FULL_AS_ROOT)
 }
 
 /// With nothing left out the same door gives a sandbox like any other.
@@ -261,12 +242,21 @@ fn every_layer_is_left_out_somewhere() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The answer of a program in a worker that nobody has looked at.
-fn answer_without(tier: Confinement, layers: &[Layer], program: &str) -> Result<Value, Failed> {
+/// A worker that nobody has looked at, and what it was started by.
+fn held(
+    tier: Confinement,
+    layers: &[Layer],
+) -> Result<(Weak, ptcd::sandbox::WorkerProcess), Failed> {
     let weak = RUNTIME.block_on(ground().unproved(tier, &Without::layers(layers)))?;
     let worker = RUNTIME
         .block_on(weak.spawn())
         .map_err(|error| error.to_string())?;
+    Ok((weak, worker))
+}
+
+/// The answer of a program in a worker that nobody has looked at.
+fn answer_without(tier: Confinement, layers: &[Layer], program: &str) -> Result<Value, Failed> {
+    let (_weak, worker) = held(tier, layers)?;
     let answer = ask(&worker, program);
     let outcome = end(worker, answer);
     outcome
@@ -286,11 +276,7 @@ fn memory_is_refused_twice() -> Result<(), Failed> {
 
 /// Without capabilities dropped the kernel drops them when the interpreter starts, as its user is not root.
 fn capabilities_go_with_the_interpreter() -> Result<(), Failed> {
-    let weak = RUNTIME
-        .block_on(ground().unproved(Confinement::Landlock, &Without::layers(&[Capabilities])))?;
-    let worker = RUNTIME
-        .block_on(weak.spawn())
-        .map_err(|error| error.to_string())?;
+    let (_weak, worker) = held(Confinement::Landlock, &[Capabilities])?;
     let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid()))?;
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert!(
@@ -299,17 +285,6 @@ fn capabilities_go_with_the_interpreter() -> Result<(), Failed> {
         );
     }
     Ok(())
-}
-
-fn held(
-    tier: Confinement,
-    layers: &[Layer],
-) -> Result<(Weak, ptcd::sandbox::WorkerProcess), Failed> {
-    let weak = RUNTIME.block_on(ground().unproved(tier, &Without::layers(layers)))?;
-    let worker = RUNTIME
-        .block_on(weak.spawn())
-        .map_err(|error| error.to_string())?;
-    Ok((weak, worker))
 }
 
 /// Without it a worker of the tier landlock outlives its warden; in the tier full the pid namespace ends it.

@@ -24,6 +24,7 @@ fn bare(entry: CallEntry) -> CallEntry {
         arguments: arguments.map(|text| text.chars().take(MAX_ARGUMENTS).collect()),
         result: None,
         data: None,
+        seal: None,
         ..entry
     }
 }

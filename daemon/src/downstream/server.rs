@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ptc_protocol::paths::instance_log_name;
 use ptc_protocol::status::{ServerState, ServerStatus};
 use rmcp::service::{Peer, RoleClient};
 use tokio::sync::{Notify, watch};
@@ -18,7 +19,6 @@ use super::places::Places;
 use super::stats::Stats;
 use super::stderr::Tail;
 use crate::config::ServerConfig;
-use crate::names;
 
 /// Most notes about one server.
 const MAX_NOTES: usize = 40;
@@ -198,11 +198,8 @@ impl Server {
 
     /// The name of the file that its stderr is written to.
     pub(super) fn log_name(&self) -> String {
-        let name = names::fold(&self.config.name);
-        match &self.scoped {
-            Some(scoped) if scoped.number > 0 => format!("{name}.{}.log", scoped.number + 1),
-            _ => format!("{name}.log"),
-        }
+        let number = self.scoped.as_ref().map_or(0, |scoped| scoped.number);
+        instance_log_name(&self.config.name, number + 1)
     }
 
     /// Something about the tools should be known.

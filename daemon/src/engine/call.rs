@@ -150,10 +150,12 @@ impl Desk {
             tool,
             arguments,
         } = call;
+        // A program may call anything by any name; what is cut below must be masked by then.
+        let name = self.target.mask(&tool);
         let mut note = None;
         let mut server = None;
         let outcome = match admitted {
-            Err(exhausted) => Err(exhausted_error(&tool, exhausted)),
+            Err(exhausted) => Err(exhausted_error(&name, exhausted)),
             Ok(()) => match self.prepare(id, &tool, arguments.get()).await {
                 Ok((prepared, decision)) => {
                     let outcome = self.send(id, &prepared, &decision, started).await;
@@ -178,7 +180,7 @@ impl Desk {
             took,
         );
         let shown = self.target.mask(arguments.get());
-        let mut record = record(&tool, &shown, ms, outcome.as_ref().err());
+        let mut record = record(&name, &shown, ms, outcome.as_ref().err());
         record.note = note.map(|note| visible(&self.target.mask(&note)));
         let bytes = outcome.as_ref().map_or(0, |reply| reply.bytes);
         let outcome = outcome.map(|reply| reply.encoded).map_err(answer_error);
@@ -363,6 +365,7 @@ fn failure(error: &ToolError) -> CallFailure<'_> {
     }
 }
 
+/// `tool` is masked.
 fn exhausted_error(tool: &str, exhausted: Exhausted) -> ToolError {
     ToolError {
         kind: ToolErrorKind::BudgetExhausted,
@@ -412,7 +415,7 @@ fn error(call: &PreparedCall, kind: ToolErrorKind, message: String, retryable: b
     }
 }
 
-/// The record of one call, its texts bounded and safe to show.
+/// The record of one call, its texts bounded and safe to show; tool and arguments come masked.
 pub(super) fn record(
     tool: &str,
     arguments: &str,
@@ -582,6 +585,29 @@ mod tests {
         assert_eq!(error.tool.as_deref(), Some("mcp__s__t"));
         assert_eq!(error.server.as_deref(), Some("s"));
         assert!(error.message.contains("the program is over"));
+    }
+
+    #[tokio::test]
+    async fn a_name_is_masked_before_it_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = desk(folder.path(), &ToolFilter::All, &[]).await;
+        // Its cut falls within the secret.
+        let call = Call {
+            id: 1,
+            tool: format!("{}hunter22", "x".repeat(196)),
+            arguments: serde_json::value::to_raw_value("").unwrap(),
+        };
+        let finished = desk.call(call, Err(Exhausted { max: 3 })).await;
+        let error = finished.outcome.unwrap_err();
+        let expected = format!("{}<KEY", "x".repeat(196));
+        assert_eq!(error.kind, "budget_exhausted");
+        assert_eq!(error.tool.as_deref(), Some(expected.as_str()));
+        assert_eq!(finished.record.tool, expected);
+        let words = format!("{} {:?}", error.message, finished.record);
+        assert!(
+            words.contains(&expected) && !words.contains("hunt"),
+            "{words}"
+        );
     }
 
     #[test]

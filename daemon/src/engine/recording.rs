@@ -97,14 +97,14 @@ impl Answers for Kept {
 struct NoTools(RunRecorder);
 
 impl NoTools {
-    fn none(tool: &str) -> ToolError {
+    fn none(&self, tool: &str) -> ToolError {
+        // A cut before could leave the half of a secret.
+        let tool = self.0.mask(tool);
+        let tool = super::output::head(&tool, 200);
         ToolError {
             kind: ToolErrorKind::UnknownTool,
-            message: format!(
-                "'{}' is not there: this program is run without tools",
-                super::output::head(tool, 200)
-            ),
-            tool: Some(super::output::head(tool, 200).to_owned()),
+            message: format!("'{tool}' is not there: this program is run without tools"),
+            tool: Some(tool.to_owned()),
             server: None,
             retryable: false,
             data: None,
@@ -122,7 +122,7 @@ impl CallTarget for NoTools {
     }
 
     fn prepare(&self, _: u64, tool: &str, _: &str) -> Result<PreparedCall, ToolError> {
-        Err(Self::none(tool))
+        Err(self.none(tool))
     }
 
     fn mask(&self, text: &str) -> String {
@@ -136,7 +136,7 @@ impl CallTarget for NoTools {
         _: Duration,
         _: CancellationToken,
     ) -> Boxed<'a, Result<ToolReply, ToolError>> {
-        Box::pin(std::future::ready(Err(Self::none(&call.name))))
+        Box::pin(std::future::ready(Err(self.none(&call.name))))
     }
 }
 
@@ -149,7 +149,7 @@ impl Answers for NoTools {
         match helper {
             Helper::ListCallableTools => Ok(json!([])),
             Helper::ServerStatus => Ok(json!({})),
-            Helper::InspectTool => Err(Self::none(
+            Helper::InspectTool => Err(self.none(
                 arguments
                     .get("tool_name")
                     .and_then(Value::as_str)

@@ -417,6 +417,7 @@ impl<'a> RunLoop<'a> {
         self.under_way.abort_all();
         let left: BTreeMap<_, _> = self.in_flight.drain().collect();
         for (tool, arguments, started) in left.into_values() {
+            let tool = self.desk.target.mask(&tool);
             let error = super::ended(&tool);
             self.add(record(
                 &tool,

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ptc_protocol::detail::DecisionEntry;
+use ptc_protocol::detail::{CallEntry, DecisionEntry};
+use ptc_protocol::run::ToolErrorKind;
 use sha2::{Digest as _, Sha256};
 
+use super::run_file::Part;
 use crate::config::mask::Masker;
 
 /// Longest name of a tool that does not exist, in bytes.
@@ -43,4 +45,70 @@ pub(super) fn words(program: &str) -> BTreeSet<String> {
         .filter(|word| word.starts_with("mcp__"))
         .map(str::to_owned)
         .collect()
+}
+
+/// What of a recorded call is not as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// The result that is kept.
+    Result,
+    /// Anything else that a replay goes by.
+    Call,
+}
+
+/// The line of a call that is over, with its seal.
+pub(super) fn call(masker: &Masker, mut entry: CallEntry) -> Part {
+    entry.seal = Some(seal(masker, &entry));
+    Part::Call(Box::new(entry))
+}
+
+/// The line of a call whose end the program did not live to see.
+pub(super) fn unended(masker: &Masker, entry: CallEntry, now_ms: u64) -> Part {
+    let cancelled = CallEntry {
+        ended_ms: now_ms,
+        kind: Some(ToolErrorKind::Cancelled),
+        ..entry
+    };
+    call(masker, cancelled)
+}
+
+/// What of a call is not as it was recorded; `None` where nothing is.
+pub(super) fn changed(masker: &Masker, entry: &CallEntry) -> Option<Changed> {
+    let hash = entry.kept_hash.as_ref().or(entry.result_hash.as_ref());
+    let result = entry.result.as_deref();
+    if result.is_some_and(|text| hash != Some(&result_hash(masker, text))) {
+        return Some(Changed::Result);
+    }
+    (entry.seal.as_ref() != Some(&seal(masker, entry))).then_some(Changed::Call)
+}
+
+/// The keyed hash of a result.
+pub(super) fn result_hash(masker: &Masker, result: &str) -> String {
+    masker.keyed_hash("result", result.as_bytes())
+}
+
+/// The keyed hash of a result as it is kept, where that is not as it came.
+pub(super) fn other_hash(masker: &Masker, kept: &str, came: &str) -> Option<String> {
+    (kept != came).then(|| result_hash(masker, kept))
+}
+
+/// The keyed hash of what a replay goes by in a call. It has each value by its place, so that records keep theirs when
+/// calls get other members.
+fn seal(masker: &Masker, entry: &CallEntry) -> String {
+    let values = (
+        entry.call,
+        &entry.tool,
+        &entry.server,
+        &entry.arguments,
+        entry.was_sent(),
+        entry.ok,
+        entry.kind.map(ToolErrorKind::as_str),
+        &entry.error,
+        entry.retryable,
+        &entry.data,
+        &entry.result_hash,
+        &entry.kept_hash,
+    );
+    let text = serde_json::to_vec(&values).unwrap_or_default();
+    masker.keyed_hash("call", &text)
 }

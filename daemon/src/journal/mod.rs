@@ -7,6 +7,7 @@
 mod call_log;
 mod condition;
 mod files;
+mod head;
 mod kept;
 #[cfg(test)]
 #[path = "tests/killed.rs"]
@@ -29,6 +30,7 @@ use serde_json::Value;
 
 use self::call_log::{CallLog, Event, Line};
 use self::condition::Place;
+pub use self::kept::Changed;
 pub use self::recorder::{FinishedRun, RunRecorder};
 use self::retention::{Bounds, Found, Kind, Retention};
 pub use self::run_file::{Context, QueryEntry};
@@ -214,7 +216,7 @@ impl Journal {
         };
         files::private_folder(&folder)?;
         let lock = files::lock(&folder)?;
-        let left = store::prepare(&folder)?;
+        let left = store::prepare(&folder, &masker)?;
         let keep = DAY.saturating_mul(u32::try_from(config.keep_days).unwrap_or(u32::MAX));
         let logs = call_log::full_logs(&folder).into_iter().map(|path| {
             let bytes = path.symlink_metadata().map_or(0, |about| about.len());
@@ -238,7 +240,13 @@ impl Journal {
         let log = CallLog::open(&folder, config.keep_bytes, Arc::clone(&retention))?;
         let recent = joined(left.records, log.tail(&[Event::End, Event::Usage])?);
         let keep = (config.keep_runs, keep);
-        let store = RunStore::open(&folder, keep, Arc::clone(&retention), recent);
+        let store = RunStore::open(
+            &folder,
+            keep,
+            Arc::clone(&retention),
+            masker.clone(),
+            recent,
+        );
         keep_tidy(&retention);
         Ok(Self(Arc::new(Shared {
             record: config.record,
@@ -374,7 +382,9 @@ fn joined(mut records: Vec<RunRecord>, lines: Vec<Line>) -> Vec<RunRecord> {
 fn recent(lines: Vec<Line>) -> Vec<RunRecord> {
     let mut records: Vec<RunRecord> = Vec::new();
     for line in lines {
-        if let Some(record) = line.record {
+        if let Some(mut record) = line.record {
+            // A line of the log has no seal.
+            head::unclaimed(&mut record);
             records.push(record);
         } else if let Some(record) = records.iter_mut().rev().find(|old| old.run == line.run) {
             record.cpu_ms = line.cpu_ms;

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use ptc_protocol::detail::{CallEntry, DecisionEntry};
 use ptc_protocol::facts::Kept;
-use ptc_protocol::run::{RunRecord, ToolErrorKind};
+use ptc_protocol::run::RunRecord;
 use serde_json::Value;
 
 use super::call_log::{Event, Line};
 use super::condition::Place;
-use super::kept::{self, MAX_ERROR, MAX_NAME, settled, sha256, words};
+use super::head::Head;
+use super::kept::{self, Changed, MAX_ERROR, MAX_NAME, settled, sha256, words};
 use super::run_file::{Context, Part, Printed, QueryEntry, RunFile};
-use super::store::{self, Head};
+use super::store;
 use super::{
     CallEnd, CallFailure, CallStart, Ended, JournalError, RunStart, Shared, masked_id, millis,
     now_ms,
@@ -135,9 +136,9 @@ impl RunRecorder {
         settled(&self.journal.masker, text)
     }
 
-    /// The keyed hash of a result, as a record has it.
-    pub fn result_hash(&self, result: &str) -> String {
-        self.journal.masker.keyed_hash("result", result.as_bytes())
+    /// What of a call is not as this journal recorded it; `None` where nothing is.
+    pub fn changed(&self, entry: &CallEntry) -> Option<Changed> {
+        kept::changed(&self.journal.masker, entry)
     }
 
     /// Whether answers of helpers are kept.
@@ -237,7 +238,7 @@ impl RunRecorder {
             let mut book = self.lock();
             book.called.insert(tool.clone());
             if let Some(file) = &mut book.file {
-                file.add(&Part::Call(entry));
+                file.add(&kept::call(&self.journal.masker, entry));
             }
         }
         self.journal.log.write(&Line {
@@ -273,12 +274,14 @@ impl RunRecorder {
                 if record != Record::Off {
                     let masker = &self.journal.masker;
                     line.result_bytes = Some(value.len());
-                    line.result_hash = Some(masker.keyed_hash("result", value.as_bytes()));
+                    line.result_hash = Some(kept::result_hash(masker, value));
                     entry.result_bytes = line.result_bytes;
                     entry.result_hash.clone_from(&line.result_hash);
                 }
                 if record == Record::Full {
-                    line.result = Some(self.masked(value, usize::MAX));
+                    let text = self.masked(value, usize::MAX);
+                    entry.kept_hash = kept::other_hash(&self.journal.masker, &text, value);
+                    line.result = Some(text);
                 }
             }
             Err(failure) => {
@@ -325,7 +328,7 @@ impl RunRecorder {
             entry.result = None;
         }
         if let Some(file) = &mut book.file {
-            file.add(&Part::Call(entry));
+            file.add(&kept::call(&self.journal.masker, entry));
         }
     }
 
@@ -389,8 +392,10 @@ impl RunRecorder {
                 stderr: self.masked(ended.stderr, MAX_STREAM),
             };
             let result = ended.result.map(|text| self.masked(text, usize::MAX));
-            let program = &self.about.program_sha256;
-            record.facts.program_sha256.clone_from(program);
+            record
+                .facts
+                .program_sha256
+                .clone_from(&self.about.program_sha256);
             record.facts.output_sha256 = Some(sha256(&printed.output));
             record.facts.result_sha256 = result.as_deref().map(sha256);
             self.close(file.as_mut(), Some((printed, result)));
@@ -418,11 +423,7 @@ impl RunRecorder {
         let (context, called) = (book.context, book.called);
         left.sort_by_key(|entry| entry.call);
         for entry in left {
-            file.add(&Part::Call(CallEntry {
-                ended_ms: now,
-                kind: Some(ToolErrorKind::Cancelled),
-                ..entry
-            }));
+            file.add(&kept::unended(&self.journal.masker, entry, now));
         }
         if !book.answered.is_empty() {
             file.add(&Part::Answered(book.answered));

@@ -59,7 +59,7 @@ pub(super) struct Printed {
 pub(super) enum Part {
     Program(String),
     Context(Context),
-    Call(CallEntry),
+    Call(Box<CallEntry>),
     Query(QueryEntry),
     /// The calls in the order in which their answers went to the program.
     Answered(Vec<u64>),

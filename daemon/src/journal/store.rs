@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use ptc_protocol::detail::CallEntry;
 use ptc_protocol::run::RunRecord;
-use serde::{Deserialize, Serialize};
 
+use super::head::{self, Head};
 use super::retention::{Kind, Retention};
-use super::run_file::{self, Context, Part, QueryEntry, RunFile, Sealed};
+use super::run_file::{self, Context, Part, QueryEntry, RunFile};
 use super::{JournalError, files, now_ms};
+use crate::config::mask::Masker;
 
 /// Name of the folder of runs.
 const FOLDER: &str = "runs";
@@ -29,8 +30,6 @@ pub(super) const MAX_OUTPUT: usize = 8 * 1024 * 1024;
 const TRIED: usize = 4096;
 /// Numbers those files, so that two tries at once are of two files.
 static TRIES: AtomicU64 = AtomicU64::new(0);
-/// Longest head that is read, in bytes: those of older versions hold output and program, every byte escaped.
-const MAX_HEAD: u64 = 64 * 1024 * 1024;
 
 /// One finished run, whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,23 +59,8 @@ pub struct StoredRun {
     pub record: RunRecord,
     /// What it was given and gave.
     pub parts: Parts,
-    /// Whether the parts are the ones that were written.
+    /// Whether its files are the ones that were written.
     pub intact: bool,
-}
-
-/// The small file that makes a run a finished one.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
-    pub(super) record: RunRecord,
-    /// The file of parts beside it; runs of older versions have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sealed: Option<Sealed>,
-    /// Where older versions kept the program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    program: Option<String>,
-    /// Where older versions kept the output.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    output: Option<String>,
 }
 
 /// The finished runs of one journal.
@@ -86,6 +70,7 @@ pub(super) struct RunStore {
     most: usize,
     keep: Duration,
     retention: Arc<Retention>,
+    masker: Masker,
     /// Oldest first.
     recent: Mutex<VecDeque<RunRecord>>,
 }
@@ -96,6 +81,7 @@ impl RunStore {
         folder: &Path,
         (keep_runs, keep): (u64, Duration),
         retention: Arc<Retention>,
+        masker: Masker,
         recent: Vec<RunRecord>,
     ) -> Self {
         let store = Self {
@@ -103,6 +89,7 @@ impl RunStore {
             most: usize::try_from(keep_runs).map_or(MAX_RECENT, |keep| keep.min(MAX_RECENT)),
             keep,
             retention,
+            masker,
             recent: Mutex::default(),
         };
         for record in recent {
@@ -139,21 +126,23 @@ impl RunStore {
             program: None,
             output: None,
         };
-        let bytes = write(&path, &head)?;
+        let bytes = head::write(&path, &head, &self.masker)?;
         file.keep();
         self.retention
             .add(path, bytes.saturating_add(parts), Kind::Run);
         Ok(())
     }
 
-    /// Changes what is known of a run, in memory and in its file if it is still there; whether it was.
+    /// Changes what is known of a run, in memory and in its file if that is still there as it was written; whether it
+    /// was.
     pub(super) fn amend(
         &self,
         run: &str,
         change: impl FnOnce(&mut Head),
     ) -> Result<bool, JournalError> {
         let path = self.path(run)?;
-        let Some(mut head) = read_head(&path)? else {
+        // A head that somebody else changed must not get a seal of ours.
+        let Some((mut head, true)) = head::read(&path, &self.masker)? else {
             return Ok(false);
         };
         change(&mut head);
@@ -162,7 +151,7 @@ impl RunStore {
             record.peak_memory_bytes = head.record.peak_memory_bytes;
             record.facts = head.record.facts.clone();
         }
-        let bytes = write(&path, &head)?;
+        let bytes = head::write(&path, &head, &self.masker)?;
         let parts = head.sealed.as_ref().map_or(0, |sealed| sealed.bytes);
         self.retention.resized(&path, bytes.saturating_add(parts));
         Ok(true)
@@ -170,7 +159,7 @@ impl RunStore {
 
     /// Reads a run's files; `None` where there is none.
     pub(super) fn load(&self, run: &str) -> Result<Option<StoredRun>, JournalError> {
-        let Some(head) = read_head(&self.path(run)?)? else {
+        let Some((head, own)) = head::read(&self.path(run)?, &self.masker)? else {
             return Ok(None);
         };
         let Some(sealed) = &head.sealed else {
@@ -191,7 +180,7 @@ impl RunStore {
             match line {
                 Part::Program(text) => parts.program = Some(text),
                 Part::Context(context) => parts.context = Some(context),
-                Part::Call(call) => parts.calls.push(call),
+                Part::Call(call) => parts.calls.push(*call),
                 Part::Query(query) => parts.queries.push(query),
                 Part::Answered(order) => {
                     let order = order.into_iter().enumerate();
@@ -209,9 +198,9 @@ impl RunStore {
         let place = |call: &CallEntry| places.get(&call.call).copied().unwrap_or(usize::MAX);
         parts.calls.sort_by_key(place);
         Ok(Some(StoredRun {
+            intact: own && intact && head.record.run == run,
             record: head.record,
             parts,
-            intact,
         }))
     }
 
@@ -267,7 +256,7 @@ pub(super) struct Left {
 }
 
 /// Makes the folder of runs, removes what an ended daemon left half written, and reads the heads of finished runs.
-pub(super) fn prepare(folder: &Path) -> Result<Left, JournalError> {
+pub(super) fn prepare(folder: &Path, masker: &Masker) -> Result<Left, JournalError> {
     let folder = folder.join(FOLDER);
     files::private_folder(&folder)?;
     let entries = std::fs::read_dir(&folder).map_err(|source| JournalError::Open {
@@ -277,7 +266,7 @@ pub(super) fn prepare(folder: &Path) -> Result<Left, JournalError> {
     let (mut left, mut parts) = (Left::default(), Vec::new());
     for path in entries.flatten().map(|entry| entry.path()) {
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("json") => take(path, &mut left),
+            Some("json") => take(path, masker, &mut left),
             Some("new") => {
                 let _ = std::fs::remove_file(path);
             }
@@ -296,11 +285,11 @@ pub(super) fn prepare(folder: &Path) -> Result<Left, JournalError> {
 }
 
 /// Counts one head, and takes its record where it can be read.
-fn take(path: PathBuf, left: &mut Left) {
+fn take(path: PathBuf, masker: &Masker, left: &mut Left) {
     let own = |path: &Path| path.symlink_metadata().map_or(0, |about| about.len());
     let bytes = own(&path).saturating_add(own(&path.with_extension(PARTS)));
-    match read_head(&path) {
-        Ok(Some(head)) if path.file_stem() == Some(head.record.run.as_ref()) => {
+    match head::read(&path, masker) {
+        Ok(Some((head, _))) if path.file_stem() == Some(head.record.run.as_ref()) => {
             left.records.push(head.record);
         }
         Ok(_) => {
@@ -319,24 +308,4 @@ pub(super) fn check_id(run: &str) -> Result<(), JournalError> {
         return Ok(());
     }
     Err(JournalError::RunId)
-}
-
-fn read_head(path: &Path) -> Result<Option<Head>, JournalError> {
-    let Some(bytes) = files::read_bounded(path, MAX_HEAD)? else {
-        return Ok(None);
-    };
-    let head = serde_json::from_slice(&bytes).map_err(|error| JournalError::Read {
-        path: path.to_owned(),
-        source: error.into(),
-    })?;
-    Ok(Some(head))
-}
-
-fn write(path: &Path, head: &Head) -> Result<u64, JournalError> {
-    let bytes = serde_json::to_vec(head).map_err(|error| JournalError::Write {
-        path: path.to_owned(),
-        source: error.into(),
-    })?;
-    files::replace(path, &bytes)?;
-    Ok(bytes.len() as u64)
 }

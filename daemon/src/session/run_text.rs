@@ -113,6 +113,7 @@ pub(super) fn bare(entry: &CallEntry) -> CallEntry {
         arguments: arguments.map(|text| text.chars().take(MAX_ARGUMENTS).collect()),
         result: None,
         data: None,
+        seal: None,
         ..entry.clone()
     }
 }

@@ -1,14 +1,15 @@
 //! `ptcctl logs`: prints the end of a log, and what is added to it.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use ptc_protocol::paths::server_log_name;
+use ptc_protocol::paths::{instance_of_log, server_log_name};
 use ptc_protocol::route;
 use ptc_protocol::status::{SCHEMA, Status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::log_file::{Follower, tail};
@@ -22,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The server whose stderr is shown (default: the daemon's own log)
+    /// The server whose stderr is shown, of every project's instance (default: the daemon's own log)
     server: Option<String>,
     /// Go on with what is added, until interrupted
     #[arg(short, long)]
@@ -32,45 +33,94 @@ pub(super) struct Arguments {
     lines: usize,
 }
 
-pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> {
-    let path = path(context, arguments).await;
-    let mut follower = match Follower::open(&path) {
-        Ok(follower) => follower,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(absent(context, arguments, &path));
-        }
-        Err(error) => anyhow::bail!("cannot read {}: {error}", path.display()),
-    };
-    let lines: Vec<String> = tail(follower.file(), arguments.lines)?
-        .iter()
-        .map(|line| visible(line))
-        .collect();
-    if !arguments.follow {
-        if context.output.json {
-            print_json(&json!({ "schema": SCHEMA, "file": path, "lines": lines }))?;
-        } else {
-            print(&lines.join("\n"))?;
-        }
-        return Ok(Exit::Ok);
-    }
-    show(context, &lines)?;
-    follow(context, &mut follower).await
+/// One log that is shown.
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    follower: Follower,
 }
 
-/// Where the log lies; of a daemon on a named socket only it can tell.
-async fn path(context: &Context, arguments: &Arguments) -> PathBuf {
+impl Log {
+    /// Its name, as a heading has it.
+    fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        visible(&name.to_string_lossy())
+    }
+}
+
+pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> {
+    let state = state(context).await;
+    let path = match &arguments.server {
+        Some(server) => state.join("servers").join(server_log_name(server)),
+        None => state.join("ptcd.log"),
+    };
+    let mut logs = Vec::new();
+    for path in paths(&path, arguments.server.as_deref()) {
+        match Follower::open(&path) {
+            Ok(follower) => logs.push(Log { path, follower }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => anyhow::bail!("cannot read {}: {error}", path.display()),
+        }
+    }
+    if logs.is_empty() {
+        return Ok(absent(context, arguments, &path));
+    }
+    let several = logs.len() > 1;
+    let mut ends = Vec::new();
+    for log in &mut logs {
+        let lines = tail(log.follower.file(), arguments.lines)?;
+        ends.push(lines.iter().map(|line| visible(line)).collect::<Vec<_>>());
+    }
+    if context.output.json && !arguments.follow {
+        print_json(&whole(&logs, &ends))?;
+        return Ok(Exit::Ok);
+    }
+    for (log, lines) in logs.iter().zip(&ends) {
+        show(context, several.then_some(log), lines)?;
+    }
+    if !arguments.follow {
+        return Ok(Exit::Ok);
+    }
+    follow(context, &mut logs).await
+}
+
+/// The folder of the daemon's state; of a daemon on a named socket only it can tell.
+async fn state(context: &Context) -> PathBuf {
     let places = &context.places;
-    let mut state = places.state_dir.clone();
     if places.socket_named
         && let Ok(peer) = connect(places).await
         && let Ok(status) = peer.get::<Status>(route::STATUS).await
     {
-        state = status.state_dir.into();
+        return status.state_dir.into();
     }
-    match &arguments.server {
-        Some(server) => state.join("servers").join(server_log_name(server)),
-        None => state.join("ptcd.log"),
+    places.state_dir.clone()
+}
+
+/// The logs to show: of a server that runs once for each project folder those of all its instances, in their order.
+fn paths(path: &Path, server: Option<&str>) -> Vec<PathBuf> {
+    let Some(server) = server else {
+        return vec![path.to_owned()];
+    };
+    let entries = path.parent().and_then(|folder| folder.read_dir().ok());
+    let found = entries.into_iter().flatten().flatten().filter_map(|entry| {
+        let number = instance_of_log(server, entry.file_name().to_str()?)?;
+        Some((number, entry.path()))
+    });
+    let sorted: BTreeMap<usize, PathBuf> = found.collect();
+    sorted.into_values().collect()
+}
+
+/// All of it in one object: the first log, and those of further instances.
+fn whole(logs: &[Log], ends: &[Vec<String>]) -> Value {
+    let one = |(log, lines): (&Log, &Vec<String>)| json!({ "file": log.path, "lines": lines });
+    let mut all = logs.iter().zip(ends).map(one);
+    let mut shown = all.next().unwrap_or_default();
+    shown["schema"] = json!(SCHEMA);
+    let further: Vec<Value> = all.collect();
+    if !further.is_empty() {
+        shown["further"] = json!(further);
     }
+    shown
 }
 
 fn absent(context: &Context, arguments: &Arguments, path: &std::path::Path) -> Exit {
@@ -87,25 +137,35 @@ fn absent(context: &Context, arguments: &Arguments, path: &std::path::Path) -> E
     context.output.failure(&text, Exit::Failure)
 }
 
-/// Prints lines as they come, each by itself in JSON.
-fn show(context: &Context, lines: &[String]) -> std::io::Result<()> {
+/// Prints lines as they come, each by itself in JSON; of several logs each is named.
+fn show(context: &Context, of: Option<&Log>, lines: &[String]) -> std::io::Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
     if !context.output.json {
-        return print(&lines.join("\n"));
+        let heading = of.map(|log| format!("==> {} <==\n", log.name()));
+        return print(&format!(
+            "{}{}",
+            heading.unwrap_or_default(),
+            lines.join("\n")
+        ));
     }
-    let objects = lines
-        .iter()
-        .map(|line| json!({ "schema": SCHEMA, "line": line }).to_string());
+    let objects = lines.iter().map(|line| {
+        let mut object = json!({ "schema": SCHEMA, "line": line });
+        if let Some(log) = of {
+            object["file"] = json!(log.path);
+        }
+        object.to_string()
+    });
     print(&objects.collect::<Vec<_>>().join("\n"))
 }
 
-/// Follows the log until INT or TERM, or until nobody reads any more.
-async fn follow(context: &Context, follower: &mut Follower) -> anyhow::Result<Exit> {
+/// Follows the logs until INT or TERM, or until nobody reads any more.
+async fn follow(context: &Context, logs: &mut [Log]) -> anyhow::Result<Exit> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut ticks = tokio::time::interval(PAUSE);
+    let several = logs.len() > 1;
     loop {
         tokio::select! {
             biased;
@@ -113,8 +173,11 @@ async fn follow(context: &Context, follower: &mut Follower) -> anyhow::Result<Ex
             _ = terminate.recv() => return Ok(Exit::Ok),
             _ = ticks.tick() => {}
         }
-        let lines: Vec<String> = follower.added()?.iter().map(|line| visible(line)).collect();
-        show(context, &lines)?;
+        for log in logs.iter_mut() {
+            let lines = log.follower.added()?;
+            let lines: Vec<String> = lines.iter().map(|line| visible(line)).collect();
+            show(context, several.then_some(&*log), &lines)?;
+        }
         if reader_is_gone() {
             return Ok(Exit::Ok);
         }

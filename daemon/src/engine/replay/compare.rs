@@ -20,7 +20,7 @@ pub(super) struct Repeated {
     pub(super) answered: u64,
     /// Where its calls part from the recorded ones.
     pub(super) differences: Vec<String>,
-    /// Recorded results that are not the ones that came.
+    /// Recorded calls and results that are not the ones of the run.
     pub(super) changed: Vec<String>,
     pub(super) python: Option<String>,
 }
@@ -80,7 +80,7 @@ pub(super) fn compare(stored: &StoredRun, now: &Repeated, edited: bool) -> Vec<S
     }
     if !stored.intact {
         found.push(
-            "the record on disk is not the one that was written (its SHA-256 differs)".to_owned(),
+            "the record on disk is not the one that was written (its hash differs)".to_owned(),
         );
     }
     found

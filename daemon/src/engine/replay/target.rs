@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::output::{head, middle_cut, visible};
 use super::super::recording::helper_name;
 use super::super::{Answers, Boxed, CallTarget};
-use crate::journal::{Context, QueryEntry, RunRecorder};
+use crate::journal::{Changed, Context, QueryEntry, RunRecorder};
 use crate::pool::frame::Helper;
 use crate::registry::{PreparedCall, ToolError, ToolReply, View, exact_value, recorded, same_data};
 
@@ -99,19 +99,19 @@ impl Recording {
         (differences, state.matched.len() as u64)
     }
 
-    /// The recorded results that are not the ones that came, by their keyed hashes; one in which a secret is masked
-    /// has no hash to be compared with.
+    /// The recorded calls and results that are not the ones that were made and came, by their keyed hashes.
     pub(super) fn changed(&self) -> Vec<String> {
-        let changed = self.by_number.iter().enumerate().filter_map(|(rank, (_, at))| {
+        let changed = self.by_number.values().enumerate().filter_map(|(rank, at)| {
             let entry = self.entries.get(*at)?;
-            let (result, hash) = (entry.result.as_deref()?, entry.result_hash.as_deref()?);
-            let fits = self.recorder.result_hash(result) == hash || holds_token(result);
-            (!fits).then(|| {
-                format!(
-                    "the recorded result of call {}, {}, is not the one that came (its keyed hash differs)",
-                    rank + 1,
-                    shown(&entry.tool, entry.arguments.as_deref().unwrap_or("..."))
-                )
+            let call = shown(&entry.tool, entry.arguments.as_deref().unwrap_or("..."));
+            let rank = rank + 1;
+            Some(match self.recorder.changed(entry)? {
+                Changed::Result => format!(
+                    "the recorded result of call {rank}, {call}, is not the one that came (its keyed hash differs)"
+                ),
+                Changed::Call => format!(
+                    "call {rank} of the record, {call}, is not the one that was recorded (its keyed hash differs)"
+                ),
             })
         });
         changed.take(MAX_DIFFERENCES).collect()
@@ -247,21 +247,6 @@ fn failure(entry: &CallEntry, tool: &str) -> ToolError {
         retryable: entry.retryable,
         data: data.map(Box::new),
     }
-}
-
-/// Whether a secret was taken out of a text: `<NAME:xxxxxxxx>`.
-fn holds_token(text: &str) -> bool {
-    text.match_indices('<').any(|(at, _)| {
-        let rest = text.get(at + 1..).unwrap_or_default();
-        let Some((name, rest)) = rest.split_once(':') else {
-            return false;
-        };
-        let tag = rest.split('>').next().unwrap_or_default();
-        name.len() <= 200
-            && !name.contains(['<', '>', ' '])
-            && tag.len() == 8
-            && tag.bytes().all(|byte| byte.is_ascii_hexdigit())
-    })
 }
 
 fn shown(tool: &str, arguments: &str) -> String {
