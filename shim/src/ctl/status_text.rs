@@ -238,8 +238,9 @@ fn programs(status: &Status) -> String {
     } else {
         String::new()
     };
+    let forked = if pool.forked { ", forked" } else { "" };
     format!(
-        "{python}; {sandbox}; pool {} warm of {}; {} busy of {}{queued}",
+        "{python}; {sandbox}; pool {} warm of {}{forked}; {} busy of {}{queued}",
         pool.warm, pool.max_warm, pool.busy, pool.max_runs
     )
 }
@@ -518,6 +519,7 @@ mod tests {
                     busy: 1,
                     max_runs: 16,
                     queued: 0,
+                    forked: true,
                 },
             },
             journal: JournalStatus::default(),
@@ -559,7 +561,7 @@ mod tests {
             r"
 ptcd 0.4.0  up 3h12m, pid 4312, 2 clients (claude-code, cursor)
 config      ~/.config/ptc/config.yaml, reloaded 14m ago
-programs    python 3.12.4; full sandbox; pool 3 warm of 8; 1 busy of 16
+programs    python 3.12.4; full sandbox; pool 3 warm of 8, forked; 1 busy of 16
 today       41 runs, 2 failed; 1.9 MB of tool results kept out of the context
 
    SERVER          STATE         VIA    TOOLS  CALLS  FAIL    P50   LAST    DETAIL
@@ -580,7 +582,7 @@ next: ptcctl doctor ast-grep",
             r"
 ptcd 0.4.0  up 3h12m, pid 4312, 2 clients (claude-code, cursor)
 config      ~/.config/ptc/config.yaml, reloaded 14m ago
-programs    python 3.12.4; full sandbox; pool 3 warm of 8; 1 busy of 16
+programs    python 3.12.4; full sandbox; pool 3 warm of 8, forked; 1 busy of 16
 today       41 runs, 2 failed; 1.9 MB of tool results kept out of the context
 
    SERVER          STATE         VIA    TOOLS  CALLS   LAST    DETAIL
@@ -601,7 +603,7 @@ next: ptcctl doctor ast-grep",
             r"
 ptcd 0.4.0  up 3h12m, pid 4312, 2 clients (claude-code, cursor)
 config      ~/.config/ptc/config.yaml, reloaded 14m ago
-programs    python 3.12.4; full sandbox; pool 3 warm of 8; 1 busy of 16
+programs    python 3.12.4; full sandbox; pool 3 warm of 8, forked; 1 busy of 16
 today       41 runs, 2 failed; 1.9 MB of tool results kept out of the context
 
    SERVER          STATE         TOOLS  CALLS   LAST    DETAIL
@@ -622,8 +624,8 @@ next: ptcctl doctor ast-grep",
             r"
 ptcd 0.4.0  up 3h12m, pid 4312, 2 clients (claude-code, cursor)
 config      ~/.config/ptc/config.yaml, reloaded 14m ago
-programs    python 3.12.4; full sandbox; pool 3 warm of 8; 1 busy of
-            16
+programs    python 3.12.4; full sandbox; pool 3 warm of 8, forked; 1
+            busy of 16
 today       41 runs, 2 failed; 1.9 MB of tool results kept out of the
             context
 
@@ -650,8 +652,8 @@ ptcd 0.4.0  up 3h12m, pid 4312, 2
 config      ~/.config/ptc/config.yaml,
             reloaded 14m ago
 programs    python 3.12.4; full sandbox;
-            pool 3 warm of 8; 1 busy of
-            16
+            pool 3 warm of 8, forked; 1
+            busy of 16
 today       41 runs, 2 failed; 1.9 MB of
             tool results kept out of the
             context
