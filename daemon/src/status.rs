@@ -42,6 +42,8 @@ pub struct Snapshot<'a> {
     pub sandbox: Result<Ready, Refusal>,
     /// Warm workers, and the most kept.
     pub warm: (usize, usize),
+    /// Whether workers are forked now.
+    pub forked: bool,
     /// Why no worker could be warmed.
     pub pool_fault: Option<String>,
     /// Why the journal cannot be written.
@@ -74,6 +76,7 @@ pub fn compute(snapshot: Snapshot<'_>) -> Status {
         busy,
         max_runs: snapshot.config.execution.max_runs,
         queued,
+        forked: snapshot.forked,
     };
     let mut programs = match snapshot.sandbox {
         Ok(ready) => ProgramsStatus {
@@ -245,6 +248,7 @@ mod tests {
                 message: "no Landlock".to_owned(),
             }),
             warm: (0, 8),
+            forked: true,
             pool_fault: None,
             journal_fault: None,
             runs: (1, 0),

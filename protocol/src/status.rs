@@ -120,6 +120,9 @@ pub struct PoolStatus {
     pub max_runs: usize,
     /// Programs waiting for a place.
     pub queued: usize,
+    /// Whether workers are forked off a warm interpreter now; each is an interpreter of its own otherwise.
+    #[serde(default)]
+    pub forked: bool,
 }
 
 /// Whether programs can run, and how.

@@ -48,6 +48,7 @@ impl Commands for Inner {
             policy: self.policy_status(),
             sandbox: sandbox.state(),
             warm: pool.warm(),
+            forked: sandbox.is_forking(),
             pool_fault: pool.fault(),
             journal_fault: self.journal.fault(),
             runs: self.engine.counts(),

@@ -115,6 +115,11 @@ impl Worker {
             )
     }
 
+    /// Whether it shares its hash seed and its addresses with others.
+    pub(super) fn is_forked(&self) -> bool {
+        self.process.is_forked()
+    }
+
     /// A handle that queues frames; it waits where the worker does not read.
     pub fn sender(&self) -> FrameSender {
         FrameSender {

@@ -56,9 +56,19 @@ impl Sandbox {
         }
     }
 
+    /// Whether workers are forked now: none is here.
+    pub fn is_forking(&self) -> bool {
+        false
+    }
+
     /// A fresh worker with the limits of the configuration.
     pub async fn spawn(&self) -> Result<WorkerProcess, SandboxError> {
         self.spawn_limited(self.inner.limits).await
+    }
+
+    /// The same: none is forked here.
+    pub async fn spawn_unforked(&self) -> Result<WorkerProcess, SandboxError> {
+        self.spawn().await
     }
 
     /// A fresh worker with limits of its own.

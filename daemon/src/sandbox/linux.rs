@@ -75,6 +75,11 @@ impl Wardens {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether there is to be no warden any more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.lock().is_none()
+    }
+
     /// Whether Landlock holds workers.
     pub(super) fn has_landlock(&self) -> bool {
         self.plan.landlock
@@ -131,6 +136,14 @@ impl Sandbox {
         }
     }
 
+    /// Whether workers are forked now: a fork server was proved, and serves.
+    pub fn is_forking(&self) -> bool {
+        match self.inner.state.as_ref().map(|proved| &proved.source) {
+            Ok(Source::Warden(_, _, forking)) => forking.is_forking(),
+            Ok(Source::Engine(_)) | Err(_) => false,
+        }
+    }
+
     /// A fresh worker with the limits of the configuration. Waits at most 15 s, twice that if the warden is lost.
     pub async fn spawn(&self) -> Result<WorkerProcess, SandboxError> {
         self.spawn_limited(self.inner.limits).await
@@ -138,6 +151,16 @@ impl Sandbox {
 
     /// A fresh worker with limits of its own.
     pub async fn spawn_limited(&self, limits: Limits) -> Result<WorkerProcess, SandboxError> {
+        self.make(limits, true).await
+    }
+
+    /// A fresh worker with the limits of the configuration that is an interpreter of its own, also where others are
+    /// forked. Waits at most 15 s, twice that if the warden is lost.
+    pub async fn spawn_unforked(&self) -> Result<WorkerProcess, SandboxError> {
+        self.make(self.inner.limits, false).await
+    }
+
+    async fn make(&self, limits: Limits, may_fork: bool) -> Result<WorkerProcess, SandboxError> {
         let proved = match &self.inner.state {
             Ok(proved) => proved,
             Err(refusal) => {
@@ -154,7 +177,8 @@ impl Sandbox {
             }
         };
         // A server passes on its own limits at most, and those of another worker are not its own.
-        if limits == self.inner.limits
+        if may_fork
+            && limits == self.inner.limits
             && let Some(worker) = forking.spawn(wardens, wardens.next_id()).await
         {
             return Ok(worker);

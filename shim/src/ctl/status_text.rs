@@ -238,8 +238,9 @@ fn programs(status: &Status) -> String {
     } else {
         String::new()
     };
+    let forked = if pool.forked { ", forked" } else { "" };
     format!(
-        "{python}; {sandbox}; pool {} warm of {}; {} busy of {}{queued}",
+        "{python}; {sandbox}; pool {} warm of {}{forked}; {} busy of {}{queued}",
         pool.warm, pool.max_warm, pool.busy, pool.max_runs
     )
 }

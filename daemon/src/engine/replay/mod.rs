@@ -178,7 +178,9 @@ impl Engine {
             place = self.inner.admission.admit(SESSION) => place.map_err(RunError::from)?,
         };
         let _live = LiveGuard::new(&self.inner.live, SESSION);
-        let checked_out = parts.pool.check_out().await.map_err(RunError::from)?;
+        // Forks of one server have one hash seed: what depends on it would come out the same, and only there.
+        let checked_out = parts.pool.check_out_unforked().await;
+        let checked_out = checked_out.map_err(RunError::from)?;
         let Some((mut worker, busy)) = checked_out.into_parts() else {
             return Err(RunError::Inside.into());
         };

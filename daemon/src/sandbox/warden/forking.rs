@@ -85,7 +85,8 @@ impl Warden {
     /// Starts another server where the one that forks has done so for long enough; until it is warm the old one goes
     /// on. Should that fail, it is tried again at the next worker.
     pub(super) fn renew_server(&mut self) {
-        if self.forks.is_due() {
+        let renewal = self.ready.as_ref().map(|ready| ready.without.renewal());
+        if self.forks.is_due(renewal.unwrap_or_default()) {
             let _ = self.start_server();
         }
     }
