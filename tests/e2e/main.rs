@@ -43,6 +43,7 @@ mod replay;
 mod requests;
 mod resources;
 mod resuming;
+mod risk;
 mod roundtrip;
 mod secrets;
 mod servers;
@@ -103,6 +104,7 @@ fn main() {
         secrets::tests(),
         journal::tests(),
         policy::tests(),
+        risk::tests(),
         approvals::tests(),
         resources::tests(),
         replay::tests(),

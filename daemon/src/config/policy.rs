@@ -8,9 +8,16 @@ use serde_json::{Map, Value, json};
 use super::check::{globs, path};
 use super::fault::Fault;
 use super::fields::{Section, Words};
+use super::risk::{self, RiskConfig};
 
-pub(super) const POLICY_KEYS: [&str; 5] =
-    ["effects", "cedar", "ask", "approval", "approval_seconds"];
+pub(super) const POLICY_KEYS: [&str; 6] = [
+    "effects",
+    "cedar",
+    "risk",
+    "ask",
+    "approval",
+    "approval_seconds",
+];
 const EFFECTS_KEYS: [&str; 3] = ["read", "write", "destructive"];
 
 const CHANNEL: &Words<Channel> = &[
@@ -26,6 +33,8 @@ pub struct PolicyConfig {
     pub effects: EffectsConfig,
     /// A Cedar file, or a folder of such; `None` is no Cedar at all.
     pub cedar: Option<PathBuf>,
+    /// Rubrics by which a model judges calls.
+    pub risk: Vec<RiskConfig>,
     /// Globs over callable names whose calls need a person's yes.
     pub ask: Vec<String>,
     /// How calls come to a person.
@@ -102,6 +111,7 @@ pub(super) fn policy(section: &Section<'_>, base: &Path, faults: &mut Vec<Fault>
     PolicyConfig {
         effects,
         cedar,
+        risk: risk::risk(section, faults),
         ask: globs(section, "ask", faults).unwrap_or_default(),
         approval: ApprovalConfig {
             channel: section.word("approval", default.channel, CHANNEL, faults),
@@ -125,6 +135,7 @@ pub(super) fn show(policy: &PolicyConfig, seconds: impl Fn(Duration) -> Value) -
     if let Some(path) = &policy.cedar {
         shown.insert("cedar".to_owned(), json!(path.display().to_string()));
     }
+    shown.insert("risk".to_owned(), risk::show(&policy.risk, &seconds));
     shown.insert("ask".to_owned(), json!(policy.ask));
     shown.insert(
         "approval".to_owned(),
@@ -155,6 +166,7 @@ mod tests {
                 destructive: Vec::new(),
             },
             cedar: Some("/conf/policies/".into()),
+            risk: Vec::new(),
             ask: vec!["*__send".to_owned()],
             approval: ApprovalConfig {
                 channel: Channel::Local,

@@ -1,12 +1,14 @@
 //! Decides whether a call may be made: the one gate between a program and the servers.
 //!
 //! The steps, each of which only tightens what the one before let through: which tools exist (`visibility`), what a
-//! tool does (`effects`), the operator's policies (`cedar`), what needs a person (`policy.ask`). Judging is pure; only loading reads files.
+//! tool does (`effects`), the operator's policies (`cedar`), rubrics that a model judges by (`risk`), what needs a person
+//! (`policy.ask`). Deciding is pure; only loading reads files, and only `risk` asks anybody.
 
 mod cedar;
 mod decision;
 mod effects;
 mod gate;
+pub mod risk;
 mod visibility;
 #[cfg(test)]
 mod worked;
@@ -25,6 +27,7 @@ pub use self::visibility::PolicyError;
 
 use self::cedar::Cedar;
 use self::effects::Effects;
+use self::risk::{Keys, Risk};
 use self::visibility::{Visibility, compile};
 use crate::config::{Config, ToolFilter};
 
@@ -48,6 +51,8 @@ pub struct ToolFacts<'a> {
     pub server: &'a str,
     /// Name of the tool as the server gave it.
     pub tool: &'a str,
+    /// What the server says it is for.
+    pub description: Option<&'a str>,
     /// What the server says the tool does.
     pub annotations: Option<&'a Value>,
     /// Schema of its arguments.
@@ -82,16 +87,18 @@ struct Rules {
     visibility: Visibility,
     effects: Effects,
     cedar: Option<Cedar>,
+    risk: Option<Risk>,
     /// Tools whose calls need a person.
     ask: GlobSet,
 }
 
 impl Policy {
-    /// The rules of a configuration, its policy files read. Blocking.
+    /// The rules of a configuration, its policy files read; `keys` gives those of endpoints that judge. Blocking.
     ///
     /// # Errors
-    /// A glob that is malformed, and every fault of the policy files; nothing is in force in their place.
-    pub fn load(config: &Config) -> Result<Self, PolicyError> {
+    /// A glob that is malformed, every fault of the policy files, a key that is not to be had; nothing is in force in
+    /// their place.
+    pub fn load(config: &Config, keys: &Keys<'_>) -> Result<Self, PolicyError> {
         let trusted: BTreeSet<String> = config
             .servers
             .iter()
@@ -99,10 +106,16 @@ impl Policy {
             .map(|server| server.name.clone())
             .collect();
         let path = config.policy.cedar.as_deref();
+        let risk = match config.policy.risk.as_slice() {
+            [] => None,
+            rubrics => Some(Risk::open(rubrics, keys)?),
+        };
+        let names = risk.as_ref().map(Risk::names).unwrap_or_default();
         Ok(Self::of(Rules {
             visibility: Visibility::new(&config.tools.filter)?,
             effects: Effects::new(&config.policy.effects, trusted)?,
-            cedar: path.map(Cedar::load).transpose()?,
+            cedar: path.map(|path| Cedar::load(path, &names)).transpose()?,
+            risk,
             ask: compile("policy.ask", &config.policy.ask)?,
         }))
     }
@@ -116,6 +129,7 @@ impl Policy {
             visibility: Visibility::new(filter)?,
             effects: Effects::default(),
             cedar: None,
+            risk: None,
             ask: GlobSet::empty(),
         }))
     }
@@ -147,6 +161,16 @@ impl Policy {
         self.rules.cedar.as_ref().map(Cedar::said)
     }
 
+    /// Who judges by the rubrics that a decision names; `None` where there are none.
+    pub fn risk(&self) -> Option<&Risk> {
+        self.rules.risk.as_ref()
+    }
+
+    /// What is believed of a tool's annotations.
+    pub fn hints(&self, tool: &ToolFacts<'_>) -> Hints {
+        self.rules.effects.hints(tool.server, tool.annotations)
+    }
+
     /// Judges one call. Pure: the same call gets the same answer.
     pub fn decide(&self, call: &CallFacts<'_>, program: &ProgramFacts<'_>) -> Decision {
         let tool = &call.tool;
@@ -160,10 +184,19 @@ impl Policy {
             );
             return Decision::new(Verdict::Deny { reason }, Step::Visibility, effect);
         }
-        let decision = match &self.rules.cedar {
+        let mut decision = match &self.rules.cedar {
             None => Decision::new(Verdict::Allow, Step::Effects, effect),
             Some(cedar) => cedar.decide(call, program, effect, hints),
         };
+        if let Some(risk) = &self.rules.risk
+            && !matches!(decision.verdict, Verdict::Deny { .. })
+        {
+            for name in risk.of_tool(tool.callable, tool.plain) {
+                if !decision.rubrics.iter().any(|known| known == name) {
+                    decision.rubrics.push(name.to_owned());
+                }
+            }
+        }
         let ask = &self.rules.ask;
         let asks = ask.is_match(tool.callable) || ask.is_match(tool.plain);
         if decision.verdict != Verdict::Allow || !asks {
@@ -194,6 +227,7 @@ mod tests {
                     plain: callable,
                     server: "a",
                     tool: "x",
+                    description: None,
                     annotations: None,
                     input_schema: None,
                 },
