@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub use self::fault::{ConfigFaults, Fault};
 pub use self::load::{load, load_choice, parse};
-pub use self::policy::{ApprovalConfig, Channel, EffectsConfig, PolicyConfig};
+pub use self::policy::{ApprovalConfig, Channel, EffectsConfig, GrantConfig, PolicyConfig};
 pub use self::risk::{OnError, RiskConfig, RiskKind};
 pub use self::show::show;
 pub use self::submit::{Profile, ProfileLimits, Profiles, SubmitConfig};

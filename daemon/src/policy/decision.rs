@@ -65,6 +65,8 @@ pub enum Step {
     Risk,
     /// Calls that need a person: `policy.ask`.
     Ask,
+    /// Calls that need a person and were allowed beforehand: `policy.grants`.
+    Grant,
 }
 
 impl Step {
@@ -76,6 +78,7 @@ impl Step {
             Self::Cedar => "cedar",
             Self::Risk => "risk",
             Self::Ask => "ask",
+            Self::Grant => "grant",
         }
     }
 }

@@ -29,7 +29,7 @@ use self::cedar::Cedar;
 use self::effects::Effects;
 use self::risk::{Keys, Risk};
 use self::visibility::{Visibility, compile};
-use crate::config::{Config, ToolFilter};
+use crate::config::{Config, GrantConfig, ToolFilter};
 
 /// The facts about a call that rules may look at.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +90,8 @@ struct Rules {
     risk: Option<Risk>,
     /// Tools whose calls need a person.
     ask: GlobSet,
+    /// Tools of which the first so many calls of a program need none.
+    grants: Vec<(GlobSet, u64)>,
 }
 
 impl Policy {
@@ -117,6 +119,7 @@ impl Policy {
             cedar: path.map(|path| Cedar::load(path, &names)).transpose()?,
             risk,
             ask: compile("policy.ask", &config.policy.ask)?,
+            grants: grants(&config.policy.grants)?,
         }))
     }
 
@@ -131,6 +134,7 @@ impl Policy {
             cedar: None,
             risk: None,
             ask: GlobSet::empty(),
+            grants: Vec::new(),
         }))
     }
 
@@ -199,17 +203,37 @@ impl Policy {
         }
         let ask = &self.rules.ask;
         let asks = ask.is_match(tool.callable) || ask.is_match(tool.plain);
-        if decision.verdict != Verdict::Allow || !asks {
-            return decision;
-        }
-        Decision {
-            verdict: Verdict::Ask {
+        if decision.verdict == Verdict::Allow && asks {
+            decision.step = Step::Ask;
+            decision.verdict = Verdict::Ask {
                 reason: String::new(),
-            },
-            step: Step::Ask,
-            ..decision
+            };
         }
+        // What is denied stays so, and what a rubric wants asked comes after this.
+        if matches!(decision.verdict, Verdict::Ask { .. })
+            && self.is_granted(tool.callable, program.calls_to_tool)
+        {
+            decision.step = Step::Grant;
+            decision.verdict = Verdict::Allow;
+        }
+        decision
     }
+
+    /// Whether a call of this tool needs no person although it would. Only the exact name counts, so that a newcomer
+    /// with a suffix has nothing of it; of several grants the smallest counts.
+    fn is_granted(&self, callable: &str, calls_before: u64) -> bool {
+        let grants = self.rules.grants.iter();
+        let calls = grants
+            .filter(|(tools, _)| tools.is_match(callable))
+            .map(|(_, calls)| *calls)
+            .min();
+        calls.is_some_and(|calls| calls_before < calls)
+    }
+}
+
+fn grants(config: &[GrantConfig]) -> Result<Vec<(GlobSet, u64)>, PolicyError> {
+    let one = |grant: &GrantConfig| Ok((compile("policy.grants", &grant.tools)?, grant.calls));
+    config.iter().map(one).collect()
 }
 
 #[cfg(test)]
@@ -253,5 +277,84 @@ mod tests {
             decide("mcp__a__x"),
             Decision::new(Verdict::Deny { reason }, Step::Visibility, effect)
         );
+    }
+
+    #[test]
+    fn a_grant_covers_the_first_calls_of_a_tool_and_nothing_that_is_denied() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("p.cedar");
+        let text = "permit(principal, action, resource);\n\
+                    @requireApproval(\"x\") permit(principal, action, resource == Tool::\"a/asks\");\n\
+                    forbid(principal, action, resource) when { context.arguments has bad };";
+        std::fs::write(&file, text).unwrap();
+        let mut config = Config::default();
+        config.policy.cedar = Some(file);
+        config.policy.ask = vec!["mcp__a__listed".to_owned(), "mcp__a__other".to_owned()];
+        config.policy.grants = vec![
+            GrantConfig {
+                tools: vec!["mcp__a__*".to_owned()],
+                calls: 5,
+            },
+            GrantConfig {
+                tools: vec!["mcp__a__asks".to_owned(), "mcp__a__listed".to_owned()],
+                calls: 2,
+            },
+        ];
+        let policy = Policy::load(&config, &|_| Ok(String::new())).unwrap();
+        let decide = |tool: &str, callable: &str, before: u64, arguments: Value| {
+            let arguments = arguments.as_object().unwrap().clone();
+            let plain = format!("mcp__a__{tool}");
+            let call = CallFacts {
+                tool: ToolFacts {
+                    callable,
+                    plain: &plain,
+                    server: "a",
+                    tool,
+                    description: None,
+                    annotations: None,
+                    input_schema: None,
+                },
+                arguments: &arguments,
+            };
+            let program = ProgramFacts {
+                client: "c",
+                version: "",
+                engine: "cpython",
+                run: "r",
+                call_index: before,
+                calls_to_tool: before,
+            };
+            let decision = policy.decide(&call, &program);
+            (decision.verdict.as_str(), decision.step)
+        };
+        let none = || serde_json::json!({});
+        for tool in ["asks", "listed"] {
+            let callable = format!("mcp__a__{tool}");
+            for before in [0, 1] {
+                assert_eq!(
+                    decide(tool, &callable, before, none()),
+                    ("allow", Step::Grant)
+                );
+            }
+            assert_eq!(decide(tool, &callable, 2, none()).0, "ask");
+            let bad = serde_json::json!({"bad": 1});
+            assert_eq!(decide(tool, &callable, 0, bad), ("deny", Step::Cedar));
+        }
+        assert_eq!(
+            decide("other", "mcp__a__other", 4, none()),
+            ("allow", Step::Grant)
+        );
+        // What asks nobody is not the grant's.
+        assert_eq!(
+            decide("free", "mcp__a__free", 0, none()),
+            ("allow", Step::Cedar)
+        );
+        config.policy.grants = vec![GrantConfig {
+            tools: vec!["mcp__a__listed".to_owned()],
+            calls: 5,
+        }];
+        let policy = Policy::load(&config, &|_| Ok(String::new())).unwrap();
+        assert!(policy.is_granted("mcp__a__listed", 4));
+        assert!(!policy.is_granted("mcp__a__listed_1f3c", 0));
     }
 }
