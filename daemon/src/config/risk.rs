@@ -396,7 +396,7 @@ mod tests {
             (
                 "model: m",
                 "model: m, timeouts: 6",
-                "unknown key policy.risk[0].timeouts",
+                "unknown key policy.risk[0].\"timeouts\"",
             ),
         ] {
             assert!(GOOD.contains(from), "{from}");
