@@ -58,11 +58,12 @@ fn party(judge: &Mock, key: Option<&str>) -> (Home, Daemon) {
         )
         .set("journal.record", "full");
     home.write_config(&plan.server("m", &[]).text());
-    let daemon = Daemon::spawn(&home, |command| {
+    let mut daemon = Daemon::spawn(&home, |command| {
         if let Some(key) = key {
             command.env("TEST_JUDGE_KEY", key);
         }
     });
+    daemon.wait_until_it_answers();
     (home, daemon)
 }
 
