@@ -97,7 +97,7 @@ fn a_named_file_that_is_missing_is_said() -> TestResult {
 
 fn keys_of_later_versions_are_refused_as_such() -> TestResult {
     for (text, key) in [
-        ("execution:\n  policy: strict\n", "policy"),
+        ("engine: monty\n", "engine"),
         ("execution:\n  engine: monty\n", "engine"),
     ] {
         let home = Home::with_text(text);

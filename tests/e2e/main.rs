@@ -44,6 +44,7 @@ mod replay;
 mod requests;
 mod resources;
 mod resuming;
+mod risk;
 mod roundtrip;
 mod secrets;
 mod servers;
@@ -106,6 +107,7 @@ fn main() {
         secrets::tests(),
         journal::tests(),
         policy::tests(),
+        risk::tests(),
         approvals::tests(),
         resources::tests(),
         replay::tests(),

@@ -129,7 +129,7 @@ impl Commands for Inner {
             None => config::load_choice(own),
         };
         let shown = path.map_or_else(|| own.path().display().to_string(), str::to_owned);
-        match reload::with_policy(checked) {
+        match reload::with_policy(checked, &self.keys()) {
             Ok((config, _)) => Done {
                 ok: true,
                 messages: vec![reload::sound(&shown, &config)],

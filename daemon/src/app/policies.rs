@@ -16,7 +16,7 @@ impl Inner {
             schema: SCHEMA,
             ..PolicyChecked::default()
         };
-        let read = reload::with_policy(config::load_choice(&self.places.config));
+        let read = reload::with_policy(config::load_choice(&self.places.config), &self.keys());
         let policy = match read {
             Ok((_, policy)) => policy,
             Err(faults) => {

@@ -11,6 +11,7 @@ pub mod mask;
 pub mod offered;
 mod policy;
 mod raw;
+mod risk;
 mod servers;
 mod show;
 mod submit;
@@ -22,7 +23,8 @@ use std::time::Duration;
 
 pub use self::fault::{ConfigFaults, Fault};
 pub use self::load::{load, load_choice, parse};
-pub use self::policy::{ApprovalConfig, Channel, EffectsConfig, PolicyConfig};
+pub use self::policy::{ApprovalConfig, Channel, EffectsConfig, GrantConfig, PolicyConfig};
+pub use self::risk::{OnError, RiskConfig, RiskKind};
 pub use self::show::show;
 pub use self::submit::{Profile, ProfileLimits, Profiles, SubmitConfig};
 

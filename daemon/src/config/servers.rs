@@ -648,8 +648,8 @@ mod tests {
         ),
         ("name: x, command: a, arg: [b]", "did you mean args?"),
         (
-            "name: x, command: a, policy: b",
-            "servers[0].policy is not in this version",
+            "name: x, command: a, engine: b",
+            "servers[0].engine is not in this version",
         ),
         (
             "name: x, transport: sse, url: http://b, protocol: modern",

@@ -230,12 +230,12 @@ fn a_step_budget_is_off_or_of_some_size() {
 #[test]
 fn what_is_not_built_yet_is_refused_by_name() {
     let text = "engine: x\n\
-                    servers: [{name: a, transport: stdio, command: b, policy: x}]\n";
+                    servers: [{name: a, transport: stdio, command: b, engine: x}]\n";
     assert_eq!(
         faults(text),
         [
             "1:1: engine is not in this version",
-            "2:51: servers[0].policy is not in this version",
+            "2:51: servers[0].engine is not in this version",
         ]
     );
 }
