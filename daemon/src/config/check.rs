@@ -10,7 +10,7 @@ use super::raw::{Entry, Node, Value};
 use super::{
     Config, ContainerConfig, DaemonConfig, EngineChoice, ExecutionConfig, ExposedTool,
     JournalConfig, PoolConfig, Record, SandboxChoice, Share, StartChoice, StructuredContent,
-    ToolFilter, ToolsConfig, home_path, later, policy, servers, submit,
+    ToolFilter, ToolsConfig, engines, home_path, later, policy, servers, submit,
 };
 
 const TOP_KEYS: [&str; 8] = [
@@ -24,9 +24,12 @@ const TOP_KEYS: [&str; 8] = [
     "profiles",
 ];
 const TOOLS_KEYS: [&str; 3] = ["allow", "block", "expose"];
-const EXECUTION_KEYS: [&str; 18] = [
+const EXECUTION_KEYS: [&str; 21] = [
     "timeout_seconds",
     "max_output_bytes",
+    "engine",
+    "engines",
+    "monty_worker",
     "sandbox",
     "python",
     "max_tool_calls",
@@ -337,6 +340,7 @@ fn execution(
             OUTPUT,
             faults,
         ),
+        engines: engines::engines(section, &default.engines, base, faults),
         sandbox: section.word("sandbox", default.sandbox, SANDBOX, faults),
         python: path(section, "python", base, faults),
         max_tool_calls: section.whole("max_tool_calls", default.max_tool_calls, COUNT, faults),
@@ -482,7 +486,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Profile, ProfileLimits, Profiles, SubmitConfig, parse};
+    use crate::config::{EnginesConfig, Profile, ProfileLimits, Profiles, SubmitConfig, parse};
 
     fn good(text: &str) -> Config {
         parse(text, Path::new("/conf/c.yaml")).unwrap_or_else(|faults| panic!("{faults}"))
@@ -572,6 +576,7 @@ mod tests {
             execution: ExecutionConfig {
                 timeout: Duration::from_millis(500),
                 max_output_bytes: 4 * 1024 * 1024,
+                engines: EnginesConfig::default(),
                 sandbox: SandboxChoice::Landlock,
                 python: Some("/conf/bin/python3".into()),
                 max_tool_calls: 1,
@@ -710,14 +715,10 @@ mod tests {
 
     #[test]
     fn what_is_not_built_yet_is_refused_by_name() {
-        let text = "engine: x\n\
-                    servers: [{name: a, transport: stdio, command: b, policy: x}]\n";
+        let text = "servers: [{name: a, transport: stdio, command: b, policy: x}]\n";
         assert_eq!(
             faults(text),
-            [
-                "1:1: engine is not in this version",
-                "2:51: servers[0].policy is not in this version",
-            ]
+            ["1:51: servers[0].policy is not in this version",]
         );
     }
 

@@ -1,7 +1,7 @@
 //! The tables of what this version refuses by name: names kept for later, and the layouts of other programs.
 
 /// Names kept for later sections and keys.
-const RESERVED: [&str; 2] = ["policy", "engine"];
+const RESERVED: [&str; 1] = ["policy"];
 
 /// Top-level keys under which other programs keep their servers.
 const FOREIGN_SERVERS: [&str; 5] = [

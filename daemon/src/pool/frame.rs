@@ -231,6 +231,9 @@ pub struct Done {
     /// Tools whose calls were never awaited.
     #[serde(default)]
     pub unawaited: Vec<String>,
+    /// Whether calls begin where they are made, so that one never awaited was under way at the end.
+    #[serde(default)]
+    pub eager: bool,
     /// What it raised.
     #[serde(default)]
     pub error: Option<ProgramError>,
