@@ -373,8 +373,9 @@ fn policies_and_people_judge_its_calls_and_a_replay_repeats_what_they_said() -> 
     // What takes as long as any program may: the clock of the one that waits stands still.
     let slow = home.client().run("import time\ntime.sleep(60)");
     assert_eq!(slow.structured["ending"], "timed_out", "{}", slow.text);
-    let (code, _, err) = home.ctl(&["approvals", "allow", &waiting.id]);
-    assert_eq!(code, 0, "{err}");
+    let path = format!("/v1/approvals/answer?id={}&answer=once", waiting.id);
+    let answer = ptc_tests::http::ask(daemon.socket(), "POST", &path)?;
+    assert_eq!(answer.status, 200);
     let ran = client.finish_run(&id);
     assert_eq!(
         ran.printed(),

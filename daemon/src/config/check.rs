@@ -486,7 +486,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{EnginesConfig, Profile, ProfileLimits, Profiles, SubmitConfig, parse};
+    use crate::config::{
+        EngineName, EnginesConfig, Profile, ProfileLimits, Profiles, SubmitConfig, parse,
+    };
 
     fn good(text: &str) -> Config {
         parse(text, Path::new("/conf/c.yaml")).unwrap_or_else(|faults| panic!("{faults}"))
@@ -550,11 +552,27 @@ mod tests {
         start: StartChoice::Exec,
     };
 
+    const STRICT: SubmitConfig = SubmitConfig {
+        witness_required: true,
+        profile: Profile::Minimal,
+        work_calls: 8,
+        submissions: 9,
+    };
+
+    fn both(worker: &str) -> EnginesConfig {
+        EnginesConfig {
+            default: EngineName::Monty,
+            offered: vec![EngineName::Monty, EngineName::Cpython],
+            monty_worker: Some(worker.into()),
+        }
+    }
+
     #[test]
     fn every_key_is_read() {
         let config = good(
             "tools: {allow: ['mcp__a__*'], expose: [inspect_tool, execute_program]}\n\
              execution:\n  timeout_seconds: 0.5\n  max_output_bytes: 4194304\n  sandbox: landlock\n\
+             \x20 engine: monty\n  engines: [monty, cpython]\n  monty_worker: w\n\
              \x20 python: bin/python3\n  max_tool_calls: 1\n  max_concurrent_calls: 2\n\
              \x20 tool_call_timeout_seconds: 3\n  trace: off\n  max_tool_result_bytes: 50331648\n\
              \x20 memory_bytes: 67108868\n  scratch_bytes: 5\n  max_threads: 6\n  max_runs: 7\n\
@@ -576,7 +594,7 @@ mod tests {
             execution: ExecutionConfig {
                 timeout: Duration::from_millis(500),
                 max_output_bytes: 4 * 1024 * 1024,
-                engines: EnginesConfig::default(),
+                engines: both("/conf/w"),
                 sandbox: SandboxChoice::Landlock,
                 python: Some("/conf/bin/python3".into()),
                 max_tool_calls: 1,
@@ -608,12 +626,7 @@ mod tests {
                 keep_bytes: 2,
                 ..Config::default().journal
             },
-            submit: SubmitConfig {
-                witness_required: true,
-                profile: Profile::Minimal,
-                work_calls: 8,
-                submissions: 9,
-            },
+            submit: STRICT,
             profiles: Profiles {
                 minimal: ProfileLimits {
                     timeout: Duration::from_millis(1500),

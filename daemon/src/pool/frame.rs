@@ -225,6 +225,10 @@ pub struct Place {
 
 /// The body of a done frame.
 #[derive(Debug, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of a program that is over, and any of them may hold"
+)]
 pub struct Done {
     /// Whether the program came to its end.
     pub ok: bool,
