@@ -34,6 +34,7 @@ mod life;
 mod limits;
 mod logs;
 mod mistakes;
+mod monty;
 mod policy;
 mod printed;
 mod programs;
@@ -78,6 +79,7 @@ fn main() {
         printed::tests(),
         programs::tests(),
         mistakes::tests(),
+        monty::tests(),
         leftovers::tests(),
         limits::tests(),
         forging::tests(),

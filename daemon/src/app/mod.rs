@@ -11,6 +11,7 @@ pub mod environment;
 mod files;
 mod idle;
 mod log_file;
+mod monty;
 mod policies;
 mod reload;
 mod retired;
@@ -176,6 +177,7 @@ struct Workshop {
     sandbox: Sandbox,
     pool: Pool,
     checks: Option<checks::CheckShop>,
+    monty: monty::Shop,
 }
 
 impl App {
@@ -302,6 +304,7 @@ impl App {
         shop.pool.stop();
         shop.sandbox.stop().await;
         checks::stop(shop.checks).await;
+        shop.monty.stop().await;
         inner.retired.stop().await;
         if tokio::time::timeout(SERVERS_END, inner.downstream.stop())
             .await
@@ -355,10 +358,12 @@ impl Workshop {
         }
         let pool = Pool::start(sandbox.clone(), execution.pool, execution.max_output_bytes);
         let checks = checks::open(config, variables, state).await;
+        let monty = monty::Shop::open(execution, &sandbox).await;
         Self {
             sandbox,
             pool,
             checks,
+            monty,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::answers::RegistryAnswers;
 use super::turns::take_turns;
 use super::{Inner, Loaded, Workshop, checks, lock, modified};
 use crate::config::expand::Variables;
-use crate::config::{self, Config, ConfigFaults, ExecutionConfig};
+use crate::config::{self, Config, ConfigFaults, EngineName, ExecutionConfig};
 use crate::engine::Parts;
 use crate::policy::risk::Keys;
 use crate::policy::{Gate, Policy, PolicyError};
@@ -137,6 +137,7 @@ impl Inner {
                 unused.pool.stop();
                 unused.sandbox.stop().await;
                 checks::stop(unused.checks).await;
+                unused.monty.stop().await;
             }
             return ending();
         }
@@ -338,6 +339,9 @@ fn needs_new_workshop(before: &ExecutionConfig, after: &ExecutionConfig) -> bool
             execution.pool,
             execution.max_output_bytes,
             execution.container.clone(),
+            execution.engines.clone(),
+            // It decides whether that engine can be had.
+            execution.engines.offers(EngineName::Monty) && execution.step_budget.is_some(),
         )
     };
     key(before) != key(after)
@@ -352,6 +356,8 @@ pub(super) fn parts(
     Parts {
         limits: loaded.config.execution.clone(),
         pool: workshop.pool.clone(),
+        engine: EngineName::Cpython,
+        second: workshop.monty.second.clone(),
         target: Arc::new(registry.clone()),
         answers: Arc::new(RegistryAnswers(registry.clone())),
         gate,
@@ -413,6 +419,7 @@ pub(super) fn face(loaded: &Loaded, workshop: &Workshop) -> Face {
             .map(|server| (server.name.clone(), server.purpose.clone()))
             .collect(),
         python: ready.as_ref().map(|ready| minor(&ready.version)),
+        engines: config.execution.engines.clone(),
         confinement: ready.map(|ready| ready.confinement),
         fault: fault(loaded, workshop),
     }

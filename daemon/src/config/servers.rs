@@ -649,7 +649,7 @@ mod tests {
         ("name: x, command: a, arg: [b]", "did you mean args?"),
         (
             "name: x, command: a, engine: b",
-            "servers[0].engine is not in this version",
+            "unknown key servers[0].\"engine\": the keys here are ",
         ),
         (
             "name: x, transport: sse, url: http://b, protocol: modern",

@@ -6,27 +6,27 @@ use std::sync::Mutex;
 use ptc_protocol::detail::{DecisionEntry, RiskEntry};
 
 use super::{Caller, lock};
+use crate::config::EngineName;
 use crate::policy::risk::{Asked, Tab, tightened};
 use crate::policy::{Decision, Gate, Policy, ProgramFacts, Verdict};
 use crate::registry::PreparedCall;
-
-/// What runs programs.
-pub(super) const ENGINE: &str = "cpython";
 
 /// What the gate is told of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
     run: String,
     session: String,
+    engine: EngineName,
     client: String,
     version: String,
 }
 
 impl About {
-    pub(super) fn new(run: &str, caller: &Caller) -> Self {
+    pub(super) fn new(run: &str, engine: EngineName, caller: &Caller) -> Self {
         Self {
             run: run.to_owned(),
             session: caller.session.clone(),
+            engine,
             client: caller.client.clone().unwrap_or_default(),
             version: caller.version.clone(),
         }
@@ -93,7 +93,7 @@ impl Judge {
         ProgramFacts {
             client: &self.about.client,
             version: &self.about.version,
-            engine: ENGINE,
+            engine: self.about.engine.as_str(),
             run: &self.about.run,
             call_index,
             calls_to_tool,
@@ -153,12 +153,17 @@ impl Judge {
     }
 }
 
-/// What rules say of a call that no program makes, as if it were the first one of its run.
-pub fn judge_alone(policy: &Policy, call: &PreparedCall, client: &str) -> DecisionEntry {
+/// What rules say of a call that no program makes, as if it were the first one of its run in `engine`.
+pub fn judge_alone(
+    policy: &Policy,
+    call: &PreparedCall,
+    engine: EngineName,
+    client: &str,
+) -> DecisionEntry {
     let program = ProgramFacts {
         client,
         version: "",
-        engine: ENGINE,
+        engine: engine.as_str(),
         run: "",
         call_index: 0,
         calls_to_tool: 0,

@@ -78,6 +78,8 @@ struct State {
     last_checkout: Option<Instant>,
     made: Made,
     fault: Option<String>,
+    /// The version that the last worker said.
+    version: Option<String>,
 }
 
 /// Workers since the pool was made.
@@ -152,7 +154,9 @@ impl Pool {
 
     /// The interpreter's version; `None` where programs are refused.
     pub fn python(&self) -> Option<String> {
-        Some(self.inner.sandbox.state().ok()?.version)
+        let proved = self.inner.sandbox.state().ok()?.version;
+        let said = lock(&self.inner.state).version.clone();
+        Some(said.unwrap_or(proved))
     }
 
     /// Workers made since the pool was.
@@ -273,11 +277,15 @@ impl Inner {
             Ok(process) => Worker::warm(process, self.max_emit, ready.confinement).await,
             Err(error) => Err(error.into()),
         };
-        let made = &mut lock(&self.state).made;
+        let mut state = lock(&self.state);
         match &warmed {
-            Ok(_) => made.started += 1,
-            Err(_) => made.failed += 1,
+            Ok(worker) => {
+                state.made.started += 1;
+                state.version = Some(worker.version.clone());
+            }
+            Err(_) => state.made.failed += 1,
         }
+        drop(state);
         warmed
     }
 

@@ -83,6 +83,15 @@ impl Sandbox {
         }
     }
 
+    /// Workers of other programs are made on Linux only.
+    pub async fn of_program(&self, _: &Path) -> Result<Self, Refusal> {
+        self.state()?;
+        std::future::ready(Err(Refusal {
+            message: "the engine monty runs on Linux only".to_owned(),
+        }))
+        .await
+    }
+
     /// There is none for all workers.
     pub fn warden_pid(&self) -> Option<u32> {
         None

@@ -1,6 +1,6 @@
 //! The sandbox on Linux: proves a tier at start, then hands out verified workers of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ use super::verify::{Expected, verify};
 use super::wire::{How, Plan};
 use super::{
     Limits, Ready, Refusal, SandboxConfig, SandboxError, WorkerProcess, canary, container, refusal,
-    sys, tier,
+    sys, tier, view,
 };
 
 /// The program that is running, even where its file has been replaced since.
@@ -196,6 +196,61 @@ impl Sandbox {
         Ok(worker)
     }
 
+    /// A sandbox of the same tier whose workers are `program`, which must be linked statically: they see nothing but it,
+    /// and it is started without arguments. The tier is proved for it anew: started with the argument `canary` it must try
+    /// what no program may do, and answer as the canary of an interpreter does.
+    pub async fn of_program(&self, program: &Path) -> Result<Self, Refusal> {
+        let proved = self.inner.state.as_ref().map_err(Refusal::clone)?;
+        let Source::Warden(wardens, expected, _) = &proved.source else {
+            let message = "the tier container has no such workers; write another execution.sandbox"
+                .to_owned();
+            return Err(Refusal { message });
+        };
+        let failed = |error: SandboxError| Refusal {
+            message: error.to_string(),
+        };
+        let confinement = proved.ready.confinement;
+        let link = Link::start(&wardens.program, expected.inside).map_err(failed)?;
+        let mut ready = Ready {
+            python: program.to_owned(),
+            version: String::new(),
+            notes: Vec::new(),
+            ..proved.ready.clone()
+        };
+        if confinement != Confinement::None {
+            let trial = plan_of_program(confinement, program, "canary");
+            let (_, version) = try_plan(&link, trial, *expected, self.inner.limits)
+                .await
+                .map_err(|fault| Refusal {
+                    message: match fault {
+                        Fault::Worker(error) => error.to_string(),
+                        Fault::Canary(detail) => {
+                            format!("the test of its confinement failed: {detail}")
+                        }
+                    },
+                })?;
+            ready.version = version;
+        }
+        let plan = plan_of_program(confinement, program, "");
+        configure(&link, &plan).await.map_err(failed)?;
+        let wardens = Wardens {
+            program: wardens.program.clone(),
+            plan,
+            current: Mutex::new(Some(Arc::new(link))),
+            next: AtomicU64::new(1),
+        };
+        // A fork server is an interpreter that runs Python's text; such a program starts as fast by itself.
+        let forking = Forking::new(*expected, self.inner.limits, Wanted::No);
+        let source = Source::Warden(Arc::new(wardens), *expected, forking);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                state: Ok(Proved { ready, source }),
+                limits: self.inner.limits,
+                next: AtomicU64::new(1),
+            }),
+        })
+    }
+
     /// Process id of the warden, while there is one.
     pub fn warden_pid(&self) -> Option<u32> {
         match &self.inner.state.as_ref().ok()?.source {
@@ -358,18 +413,34 @@ async fn try_out(
     limits: Limits,
 ) -> Result<Expected, Fault> {
     let plan = plan(confinement, found, canary::TEXT.to_owned());
-    let filters = configure(link, &plan).await?;
     let expected = Expected {
-        filters: Some(filters),
+        filters: None,
         user: interpreter::worker_user(),
         inside: confinement == Confinement::Full,
     };
+    let (expected, _) = try_plan(link, plan, expected, limits).await?;
+    Ok(expected)
+}
+
+/// Starts one worker by a plan that has it try to get out. Gives what each later worker is compared with, which is
+/// `expected` with the filters of this plan, and the version that it told.
+async fn try_plan(
+    link: &Link,
+    plan: Plan,
+    expected: Expected,
+    limits: Limits,
+) -> Result<(Expected, String), Fault> {
+    let filters = configure(link, &plan).await?;
+    let expected = Expected {
+        filters: Some(filters),
+        ..expected
+    };
     let worker = link.spawn(0, limits, How::Exec).await?;
     verify(&worker, expected)?;
-    canary::run(&worker, expected.inside, expected.inside && plan.landlock)
+    let version = canary::run(&worker, expected.inside, expected.inside && plan.landlock)
         .await
         .map_err(Fault::Canary)?;
-    Ok(expected)
+    Ok((expected, version))
 }
 
 async fn configure(link: &Link, plan: &Plan) -> Result<usize, SandboxError> {
@@ -389,9 +460,29 @@ pub(super) fn plan(confinement: Confinement, found: &Interpreter, boot: String) 
     Plan {
         tier: confined.then(|| confinement.as_str().to_owned()),
         python: found.python.clone(),
+        is_python: true,
         boot,
         reach,
         landlock: confined && has_landlock().is_ok(),
         root: inside.then(|| found.root.clone()),
+    }
+}
+
+/// The plan of workers that need no file but their program.
+fn plan_of_program(confinement: Confinement, program: &Path, argument: &str) -> Plan {
+    let confined = confinement != Confinement::None;
+    let inside = confinement == Confinement::Full;
+    let mut reach = Reach::default();
+    if confined {
+        reach.execute.push(program.to_owned());
+    }
+    Plan {
+        tier: confined.then(|| confinement.as_str().to_owned()),
+        python: program.to_owned(),
+        is_python: false,
+        boot: argument.to_owned(),
+        reach,
+        landlock: confined && has_landlock().is_ok(),
+        root: inside.then(|| view::plan(&[program.to_owned()], Vec::new())),
     }
 }

@@ -30,6 +30,9 @@ impl Warden {
         let Some(ready) = &mut self.ready else {
             return Err("there is no plan".to_owned());
         };
+        if !ready.plan.is_python {
+            return Err("the plan's program is no Python".to_owned());
+        }
         if ready.forking.is_none() {
             if self.inside.is_none() {
                 // The first child of a server ends, and the second one is to be this process's.

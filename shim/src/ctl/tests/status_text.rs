@@ -108,6 +108,7 @@ fn example() -> Status {
                 queued: 0,
                 forked: true,
             },
+            engines: Vec::new(),
         },
         journal: JournalStatus::default(),
         totals: Totals::default(),
