@@ -88,7 +88,7 @@ impl Home {
     pub fn with_text(config: &str) -> Self {
         // Not the system's temporary folder, which is a long path on macOS: socket paths are short.
         let root = tempfile::Builder::new()
-            .prefix("ptc")
+            .prefix("ptc-")
             .tempdir_in("/tmp")
             .expect("a temporary folder");
         let home = Self { root };
