@@ -11,6 +11,7 @@ pub mod environment;
 mod files;
 mod idle;
 mod log_file;
+mod orphans;
 mod policies;
 mod reload;
 mod retired;
