@@ -6,8 +6,8 @@ use std::time::Duration;
 use ptc_protocol::BUILD;
 use ptc_protocol::run::Confinement;
 use ptc_protocol::status::{
-    ClientStatus, ConfigStatus, Health, JournalStatus, Level, PolicyStatus, PoolStatus, Processes,
-    ProgramsStatus, SCHEMA, ServerState, ServerStatus, Status, Totals,
+    ClientStatus, ConfigStatus, EngineStatus, Health, JournalStatus, Level, PolicyStatus,
+    PoolStatus, Processes, ProgramsStatus, SCHEMA, ServerState, ServerStatus, Status, Totals,
 };
 
 use crate::config::Config;
@@ -42,10 +42,14 @@ pub struct Snapshot<'a> {
     pub sandbox: Result<Ready, Refusal>,
     /// Warm workers, and the most kept.
     pub warm: (usize, usize),
+    /// Whether workers are forked now.
+    pub forked: bool,
     /// Why no worker could be warmed.
     pub pool_fault: Option<String>,
     /// Why the journal cannot be written.
     pub journal_fault: Option<String>,
+    /// Engines beside CPython.
+    pub engines: Vec<EngineStatus>,
     /// Programs running and waiting.
     pub runs: (usize, usize),
     /// Counts since the start.
@@ -74,6 +78,7 @@ pub fn compute(snapshot: Snapshot<'_>) -> Status {
         busy,
         max_runs: snapshot.config.execution.max_runs,
         queued,
+        forked: snapshot.forked,
     };
     let mut programs = match snapshot.sandbox {
         Ok(ready) => ProgramsStatus {
@@ -83,6 +88,7 @@ pub fn compute(snapshot: Snapshot<'_>) -> Status {
             python: Some(ready.version),
             python_path: Some(ready.python.display().to_string()),
             pool,
+            engines: snapshot.engines,
         },
         Err(refusal) => ProgramsStatus {
             confinement: None,
@@ -91,6 +97,7 @@ pub fn compute(snapshot: Snapshot<'_>) -> Status {
             python: None,
             python_path: None,
             pool,
+            engines: snapshot.engines,
         },
     };
     programs.notes.extend(snapshot.pool_fault);
@@ -245,8 +252,10 @@ mod tests {
                 message: "no Landlock".to_owned(),
             }),
             warm: (0, 8),
+            forked: true,
             pool_fault: None,
             journal_fault: None,
+            engines: Vec::new(),
             runs: (1, 0),
             totals: Totals::default(),
             today: Totals::default(),

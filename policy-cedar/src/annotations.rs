@@ -3,7 +3,7 @@
 use cedar_policy::{Effect, Policy};
 
 /// Annotations that mean something here, and one that is a comment.
-const KNOWN: [&str; 4] = ["id", "message", "requireApproval", "description"];
+const KNOWN: [&str; 5] = ["id", "message", "requireApproval", "risk", "description"];
 /// Longest id, in characters.
 const MAX_ID: usize = 64;
 /// Longest text for the author of a program or for the person who is asked, in characters.
@@ -18,6 +18,8 @@ pub(crate) struct Rule {
     pub(crate) message: Option<String>,
     /// Why a person is to be asked; empty where it does not say.
     pub(crate) approval: Option<String>,
+    /// The rubric by which calls that it permits are judged as well.
+    pub(crate) risk: Option<String>,
 }
 
 /// Reads them.
@@ -42,11 +44,18 @@ pub(crate) fn read(policy: &Policy) -> Result<Rule, String> {
     }
     let message = text(policy, "message")?;
     let approval = text(policy, "requireApproval")?;
+    let risk = text(policy, "risk")?;
+    if risk.as_deref() == Some("") {
+        return Err("@risk names a rubric of policy.risk, such as @risk(\"careful\")".to_owned());
+    }
     match policy.effect() {
         Effect::Forbid if approval.is_some() => Err(
             "@requireApproval belongs to a permit: a call that a forbid matches is denied"
                 .to_owned(),
         ),
+        Effect::Forbid if risk.is_some() => {
+            Err("@risk belongs to a permit: a call that a forbid matches is denied".to_owned())
+        }
         Effect::Permit if message.is_some() => Err(
             "@message belongs to a forbid: a permit denies nothing, so nobody would read it"
                 .to_owned(),
@@ -55,6 +64,7 @@ pub(crate) fn read(policy: &Policy) -> Result<Rule, String> {
             id: id.map(str::to_owned),
             message: message.filter(|text| !text.is_empty()),
             approval,
+            risk,
         }),
     }
 }

@@ -25,6 +25,8 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// Sorted ids of the policies that decided.
     pub policies: Vec<String>,
+    /// Sorted names of the rubrics that the call is to be judged by as well; none where it may not be made.
+    pub risks: Vec<String>,
     /// What could not be evaluated; may quote arguments, so it is not for programs.
     pub errors: Vec<String>,
 }
@@ -57,6 +59,7 @@ impl Policies {
                 return Judgement {
                     verdict: not_evaluated(),
                     policies: Vec::new(),
+                    risks: Vec::new(),
                     errors: vec![bounded(&error)],
                 };
             }
@@ -81,9 +84,14 @@ impl Policies {
             },
             Decision::Allow => self.permitted(&policies),
         };
+        let risks = match verdict {
+            Verdict::Deny { .. } => Vec::new(),
+            Verdict::Allow | Verdict::Ask { .. } => self.risks(&policies),
+        };
         Judgement {
             verdict,
             policies,
+            risks,
             errors,
         }
     }
@@ -118,6 +126,17 @@ impl Policies {
         Verdict::Ask {
             reason: reasons.join("; "),
         }
+    }
+
+    /// Every rubric that one of these permits names: it counts over permits that name none.
+    fn risks(&self, policies: &[String]) -> Vec<String> {
+        let mut risks: Vec<String> = policies
+            .iter()
+            .filter_map(|id| self.rules.get(id)?.risk.clone())
+            .collect();
+        risks.sort_unstable();
+        risks.dedup();
+        risks
     }
 
     fn request(&self, call: &Call<'_>) -> Result<(Request, Entities), String> {

@@ -81,9 +81,12 @@ impl Policies {
     ///
     /// # Errors
     /// Every fault found: what is no policy, an annotation that means nothing, an id that is given twice, a template,
-    /// a name that the schema does not have.
-    pub fn load(sources: &[Source]) -> Result<Self, Vec<Fault>> {
-        let mut loading = Loading::default();
+    /// a name that the schema does not have, a rubric that is not among `rubrics`.
+    pub fn load(sources: &[Source], rubrics: &[&str]) -> Result<Self, Vec<Fault>> {
+        let mut loading = Loading {
+            rubrics,
+            ..Loading::default()
+        };
         for (index, source) in sources.iter().enumerate() {
             loading.take(index, source);
         }
@@ -132,7 +135,9 @@ impl Policies {
 }
 
 #[derive(Default)]
-struct Loading {
+struct Loading<'a> {
+    /// Names that `@risk` may give.
+    rubrics: &'a [&'a str],
     set: PolicySet,
     rules: BTreeMap<String, Rule>,
     /// Where each policy begins: the text's number, and an offset in bytes.
@@ -140,7 +145,7 @@ struct Loading {
     faults: Vec<Fault>,
 }
 
-impl Loading {
+impl Loading<'_> {
     fn take(&mut self, index: usize, source: &Source) {
         let parsed: PolicySet = match source.text.parse() {
             Ok(parsed) => parsed,
@@ -172,6 +177,17 @@ impl Loading {
         start: usize,
     ) -> Result<(), String> {
         let rule = annotations::read(policy)?;
+        if let Some(risk) = &rule.risk
+            && !self.rubrics.contains(&risk.as_str())
+        {
+            let there = match self.rubrics {
+                [] => "it has none".to_owned(),
+                names => format!("it has {}", names.join(", ")),
+            };
+            return Err(format!(
+                "@risk({risk:?}): policy.risk has no rubric of that name; {there}"
+            ));
+        }
         let own = rule.id.clone().unwrap_or_else(|| policy.id().to_string());
         let id = match &source.prefix {
             Some(prefix) => format!("{prefix}/{own}"),
@@ -244,7 +260,8 @@ pub(crate) fn one(text: &str) -> Result<Policies, Vec<String>> {
         prefix: None,
         text: text.to_owned(),
     };
-    Policies::load(&[source]).map_err(|faults| faults.iter().map(Fault::to_string).collect())
+    Policies::load(&[source], &["careful"])
+        .map_err(|faults| faults.iter().map(Fault::to_string).collect())
 }
 
 #[cfg(test)]
@@ -264,8 +281,11 @@ mod tests {
         };
         let all = "permit(principal, action, resource);";
         let named = "@id(\"own\") permit(principal, action, resource);";
-        let policies =
-            Policies::load(&[source("a", &format!("{all}\n{named}")), source("b", named)]).unwrap();
+        let policies = Policies::load(
+            &[source("a", &format!("{all}\n{named}")), source("b", named)],
+            &[],
+        )
+        .unwrap();
         let ids: Vec<_> = policies.rules.keys().map(String::as_str).collect();
         assert_eq!(ids, ["a/own", "a/policy0", "b/own"]);
         assert_eq!(policies.count(), 3);
@@ -291,7 +311,12 @@ mod tests {
     fn annotations_without_meaning_are_faults() {
         for (text, words) in [
             ("@requireAproval permit", "@requireAproval has no meaning"),
-            ("@risk(\"x\") permit", "@risk has no meaning"),
+            (
+                "@risk(\"x\") permit",
+                "policy.risk has no rubric of that name; it has careful",
+            ),
+            ("@risk permit", "@risk names a rubric"),
+            ("@risk(\"careful\") forbid", "@risk belongs to a permit"),
             (
                 "@requireApproval forbid",
                 "@requireApproval belongs to a permit",

@@ -357,3 +357,27 @@ fn what_decided_and_what_failed_is_told_apart_from_what_a_program_hears() {
         "{reason}"
     );
 }
+
+#[test]
+fn a_rubric_counts_wherever_one_permit_names_it_and_nothing_else_denies() {
+    let policies = one(
+        r#"permit(principal, action, resource);
+        @risk("careful") permit(principal, action, resource in Server::"mail");
+        @risk("careful") @requireApproval("b") permit(principal, action, resource == Tool::"mail/send");
+        forbid(principal, action, resource == Tool::"mail/wipe");"#,
+    )
+    .unwrap();
+    let none = Map::new();
+    let risks = |tool: &str| policies.judge(&call("mail", tool, &none));
+    assert_eq!(risks("read").risks, ["careful"]);
+    assert_eq!(risks("read").verdict, Verdict::Allow);
+    assert_eq!(risks("send").risks, ["careful"]);
+    assert!(matches!(risks("send").verdict, Verdict::Ask { .. }));
+    assert!(risks("wipe").risks.is_empty());
+    assert!(
+        policies
+            .judge(&call("files", "read", &none))
+            .risks
+            .is_empty()
+    );
+}

@@ -68,13 +68,17 @@ pub struct CallEntry {
 pub struct DecisionEntry {
     /// `allow`, `deny` or `ask`.
     pub verdict: String,
-    /// The step that decided: `visibility`, `effects` (which lets everything through), `cedar` or `ask` (`policy.ask`).
+    /// The step that decided: `visibility`, `effects` (which lets everything through), `cedar`, `risk`, `ask`
+    /// (`policy.ask`) or `grant` (`policy.grants`).
     pub step: String,
     /// What the tool does: `read`, `write` or `destructive`.
     pub effect: String,
     /// Ids of the policies that decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
+    /// What rubrics of `policy.risk` say, in the order in which they were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub risk: Vec<RiskEntry>,
     /// What the program was told, or why a person is asked; not kept where `journal.record` is `off`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -88,6 +92,19 @@ pub struct DecisionEntry {
     /// Which set of policies: the first digits of its hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
+}
+
+/// What one rubric says of one call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RiskEntry {
+    /// Name of the rubric.
+    pub rubric: String,
+    /// `allow`, `ask` or `deny`; absent where nobody was asked, as for a call that is only tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// Why: a model's words, or why none was had, masked; not kept where `journal.record` is `off`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl CallEntry {

@@ -120,6 +120,9 @@ pub struct PoolStatus {
     pub max_runs: usize,
     /// Programs waiting for a place.
     pub queued: usize,
+    /// Whether workers are forked off a warm interpreter now; each is an interpreter of its own otherwise.
+    #[serde(default)]
+    pub forked: bool,
 }
 
 /// Whether programs can run, and how.
@@ -139,6 +142,24 @@ pub struct ProgramsStatus {
     pub python_path: Option<String>,
     /// The pool.
     pub pool: PoolStatus,
+    /// Engines that programs may run in beside CPython.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineStatus>,
+}
+
+/// An engine that programs may run in beside CPython.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Whether programs that name no engine run in it.
+    pub default: bool,
+    /// Its version, once a worker of it has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Why it cannot be had, with the remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
 }
 
 /// Counts since the daemon started.

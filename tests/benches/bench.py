@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from mcp import Client
@@ -38,7 +39,9 @@ LARGE = "import time\nt = time.perf_counter()\nr = await {p}fill(size={b})\nprin
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="also write the figures there")
+    parser.add_argument("--repeat", type=int, default=3, help="times all of it is done; the figures are the medians")
     parser.add_argument("--runs", type=int, default=200, help="programs of one line")
+    parser.add_argument("--long", type=int, default=0, metavar="N", help="in place of all else: what a program costs after 100 and after N")
     parser.add_argument("--rounds", type=int, default=7, help="pairs of everything else")
     parser.add_argument("--calls", type=int, default=100, help="calls in one program")
     parser.add_argument("--clients", type=int, default=8, help="clients at once")
@@ -81,9 +84,11 @@ class Connection:
     async def __aenter__(self):
         self.log = open(os.devnull, "w")
         self.client = Client(stdio_client(self.parameters, errlog=self.log), mode="legacy")
+        before = children()
         began = time.perf_counter()
         await self.client.__aenter__()
         self.started = time.perf_counter() - began
+        self.pids = children() - before
         return self
 
     async def __aexit__(self, *error):
@@ -107,6 +112,13 @@ class Connection:
         _, answer = await self.program(text)
         words = answer.split()
         return float(words[words.index("TOOK") + 1])
+
+
+def children():
+    """The processes that this one started."""
+    with contextlib.suppress(OSError):
+        return set(map(int, pathlib.Path("/proc/self/task", str(os.getpid()), "children").read_text().split()))
+    return set()
 
 
 def own_processes(words):
@@ -155,6 +167,26 @@ def shares(pids):
     return total / 1024
 
 
+class Peak(threading.Thread):
+    """The most memory that processes take together, looked at fifty times a second; it takes time, so nothing is timed."""
+
+    def __init__(self, pids):
+        super().__init__(daemon=True)
+        self.pids, self.over, self.most = pids, threading.Event(), 0
+
+    def run(self):
+        while not self.over.wait(0.02):
+            self.most = max(self.most, shares(self.pids()))
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *error):
+        self.over.set()
+        self.join()
+
+
 def centile(values, part):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
@@ -171,9 +203,13 @@ class Bench:
     def direct(self):
         return Connection([sys.executable, str(ECHO)], dict(os.environ))
 
-    def pids(self):
+    def all_pids(self):
         words = [self.environment["HOME"]] if not self.options.server_cmd else [self.command[0]]
-        return {pid for pid in own_processes(words) if not is_echo(pid)}
+        return own_processes(words)
+
+    def pids(self):
+        """All of them without the server that is called."""
+        return {pid for pid in self.all_pids() if not is_echo(pid)}
 
     async def small(self):
         """Programs of one line, each paired with a direct call."""
@@ -183,12 +219,19 @@ class Bench:
             for _ in range(5):
                 await ours.program("print(1)")
                 await direct.call("echo", {"text": "m"})
+            again = []
+            for _ in range(5):
+                async with self.connect() as one:
+                    again.append(one.started)
+            self.figures["start_again_ms"] = statistics.median(again) * 1e3
             # A pool that grew in the meantime has settled.
             await asyncio.sleep(1)
-            programs, calls = [], []
+            programs, calls, floors = [], [], []
             for _ in range(runs):
                 programs.append((await ours.program("print(1)"))[0])
                 calls.append((await direct.call("echo", {"text": "m"}))[0])
+                if not self.options.server_cmd:
+                    floors.append((await ours.call("inspect_tool", {"tool_name": self.options.prefix + "echo"}))[0])
             before = processor(self.pids())
             for _ in range(runs):
                 await ours.program("print(1)")
@@ -200,6 +243,9 @@ class Bench:
         self.figures["program_ms"] = statistics.median(programs) * 1e3
         self.figures["direct_call_ms"] = statistics.median(calls) * 1e3
         self.figures["program_to_call"] = statistics.median(programs) / statistics.median(calls)
+        if floors:
+            self.figures["floor_ms"] = statistics.median(floors) * 1e3
+            self.figures["program_to_floor"] = statistics.median(programs) / statistics.median(floors)
         self.figures["p99_to_p50_at_20_a_second"] = centile(spaced, 0.99) / centile(spaced, 0.5)
 
     async def calls(self):
@@ -207,6 +253,7 @@ class Bench:
         count = self.options.calls
         fill = {"{p}": self.options.prefix, "{n}": str(count), "{b}": str(BIG)}
         ratios = {"in_a_row": [], "at_once": [], "large": []}
+        used = {name: [0, 0] for name in ratios}
         async with self.connect() as ours, self.direct() as direct:
 
             async def by_program(text):
@@ -226,12 +273,21 @@ class Bench:
 
             for _ in range(self.options.rounds):
                 for name, text, by_client in (("in_a_row", IN_A_ROW, in_a_row), ("at_once", AT_ONCE, at_once), ("large", LARGE, large)):
+                    before = processor(self.all_pids())
                     took = await by_program(text)
+                    used[name][0] += processor(self.all_pids()) - before
+                    before = time.process_time() + processor(direct.pids)
                     began = time.perf_counter()
                     await by_client()
                     ratios[name].append(took / (time.perf_counter() - began))
+                    used[name][1] += time.process_time() + processor(direct.pids) - before
+            with Peak(self.pids) as peak:
+                for _ in range(2):
+                    await by_program(LARGE)
         for name, values in ratios.items():
             self.figures["calls_%s_to_direct" % name] = statistics.median(values)
+            self.figures["cpu_%s_to_direct" % name] = used[name][0] / used[name][1]
+        self.figures["large_peak_pss_mib"] = peak.most
 
     async def crowd(self):
         """Several clients that run programs of one line as fast as they are answered, and what they take at rest."""
@@ -251,7 +307,29 @@ class Bench:
             pids = self.pids()
             self.figures["crowd_pss_mib"], self.figures["crowd_processes"] = shares(pids), len(pids)
 
+    async def long(self):
+        """What a program costs a daemon that has run many, by what it costs one that has run few."""
+
+        async def part(count):
+            pids, took = self.pids(), []
+            before = processor(pids)
+            for _ in range(count):
+                took.append((await ours.program("print(1)"))[0])
+            return statistics.median(took) * 1e3, (processor(self.pids()) - before) * 1e3 / count, shares(self.pids())
+
+        many = self.options.long
+        async with self.connect() as ours:
+            await part(100)
+            early = await part(1000)
+            await part(max(many - 2100, 0))
+            late = await part(1000)
+        for name, first, last in zip(("ms", "cpu_ms", "pss_mib"), early, late):
+            self.figures["early_" + name], self.figures["late_" + name] = first, last
+        return self.figures
+
     async def all(self):
+        if self.options.long:
+            return await self.long()
         await self.small()
         await self.calls()
         await self.crowd()
@@ -260,13 +338,17 @@ class Bench:
 
 def main():
     options = arguments()
-    with ground(options) as (command, environment):
-        figures = asyncio.run(Bench(options, command, environment).all())
+    runs = []
+    for _ in range(1 if options.long else options.repeat):
+        with ground(options) as (command, environment):
+            runs.append(asyncio.run(Bench(options, command, environment).all()))
+    figures = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    print("%-28s %10s %10s %10s" % ("", "median", "least", "most"))
     for name, value in figures.items():
-        print("%-28s %10.2f" % (name, value))
+        print("%-28s %10.2f %10.2f %10.2f" % (name, value, min(run[name] for run in runs), max(run[name] for run in runs)))
     if options.json:
         about = {"machine": platform.platform(), "processors": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]}
-        pathlib.Path(options.json).write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
+        pathlib.Path(options.json).write_text(json.dumps({"about": about, "figures": figures, "runs": runs}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

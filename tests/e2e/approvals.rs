@@ -14,11 +14,14 @@ pub(super) fn tests() -> Vec<Trial> {
         two_questions_at_once_reach_a_client_with_a_handshake,
         nobody_who_answers_is_a_no_and_the_form_is_taken_back,
         a_client_that_is_lost_ends_its_program_and_its_question,
+        other_code_answers_no_question_of_a_client_with_a_handshake,
         a_client_without_forms_is_denied_the_call,
         a_client_without_a_handshake_answers_by_asking_again,
         two_questions_at_once_go_in_one_answer,
         another_program_or_a_used_state_runs_nothing,
         a_client_that_does_not_come_back_has_the_call_denied,
+        a_client_without_a_handshake_that_is_lost_ends_its_program,
+        what_is_granted_is_not_asked_about_and_the_next_call_is,
         clocks_and_places_stand_free_while_a_person_is_asked,
         questions_are_kept_in_the_daemon_where_they_are_local,
         deny_asks_nobody,
@@ -172,6 +175,29 @@ fn a_client_that_is_lost_ends_its_program_and_its_question() -> TestResult {
     Ok(())
 }
 
+fn other_code_answers_no_question_of_a_client_with_a_handshake() -> TestResult {
+    let (home, daemon) = party(Plan::new());
+    let mut client = legacy(&home);
+    let id = client.start_run(ADD);
+    let asked = question(&mut client);
+    // Answers in a request are the other revision's; no state of this one leads to a program.
+    let made_up = json!({
+        "name": "execute_program", "arguments": {"code": "print('other')"},
+        "inputResponses": {"approval-1": accepted("allow_once")}, "requestState": "00",
+    });
+    let refused = client.ask("tools/call", &made_up);
+    assert!(refused.to_string().contains("Nothing was run"), "{refused}");
+    assert_eq!(client.run("print('other')").printed(), "other");
+    assert_eq!(daemon.server("m").calls, 0);
+    reply(&mut client, &asked, &accepted("allow_once"));
+    assert_eq!(client.finish_run(&id).printed(), "3\non");
+    assert_eq!(
+        (daemon.status().totals.runs, daemon.server("m").calls),
+        (2, 1)
+    );
+    Ok(())
+}
+
 fn a_client_without_forms_is_denied_the_call() -> TestResult {
     let (home, daemon) = party(Plan::new());
     let run = home.client().run(ADD);
@@ -305,6 +331,41 @@ fn a_client_that_does_not_come_back_has_the_call_denied() -> TestResult {
         run.text
     );
     assert_eq!(daemon.server("m").calls, 0);
+    Ok(())
+}
+
+fn a_client_without_a_handshake_that_is_lost_ends_its_program() -> TestResult {
+    let (home, daemon) = party(Plan::new());
+    let mut client = home.shim();
+    let round = modern(&mut client, ADD, &json!({}));
+    assert_eq!(round["resultType"], "input_required", "{round}");
+    client.kill();
+    until("its program has ended", PATIENCE, || {
+        let status = daemon.status();
+        status.programs.pool.busy == 0 && status.totals.runs == 1
+    });
+    assert_eq!(daemon.server("m").calls, 0);
+    // Nobody else can go on with it.
+    let mut other = home.shim();
+    let late = modern(&mut other, ADD, &answers(&round, &accepted("allow_once")));
+    assert!(late.to_string().contains("Nothing was run"), "{late}");
+    assert_eq!(daemon.server("m").calls, 0);
+    Ok(())
+}
+
+fn what_is_granted_is_not_asked_about_and_the_next_call_is() -> TestResult {
+    let grants = json!([{"tools": ["mcp__m__add"], "calls": 2}]);
+    let (home, daemon) = party(Plan::new().set("policy.grants", grants));
+    let mut client = legacy(&home);
+    for _ in 0..2 {
+        let id = client.start_run(&ADD.repeat(3));
+        let asked = question(&mut client);
+        reply(&mut client, &asked, &accepted("deny"));
+        let run = client.finish_run(&id);
+        let no = "denied 'mcp__m__add' was denied: the person at the client said no";
+        assert_eq!(run.printed(), format!("3\non\n3\non\n{no}\non"));
+    }
+    assert_eq!(daemon.server("m").calls, 4);
     Ok(())
 }
 

@@ -10,7 +10,6 @@ pub(super) fn tests() -> Vec<Trial> {
     ptc_tests::trials![
         every_fault_of_a_file_is_answered_with_its_place,
         a_named_file_that_is_missing_is_said,
-        keys_of_later_versions_are_refused_as_such,
         no_file_at_all_means_no_servers,
         the_example_is_valid_and_is_the_default,
         a_missing_variable_fails_only_its_server,
@@ -92,22 +91,6 @@ fn a_named_file_that_is_missing_is_said() -> TestResult {
     let run = client.run("print(1)");
     assert!(run.is_error);
     assert!(run.text.contains("not-here.yaml"), "{}", run.text);
-    Ok(())
-}
-
-fn keys_of_later_versions_are_refused_as_such() -> TestResult {
-    for (text, key) in [
-        ("execution:\n  policy: strict\n", "policy"),
-        ("execution:\n  engine: monty\n", "engine"),
-    ] {
-        let home = Home::with_text(text);
-        let _daemon = home.daemon();
-        let run = home.client().run("print(1)");
-        assert!(run.is_error);
-        assert!(run.text.contains(key), "{}", run.text);
-        assert!(run.text.contains("not in this version"), "{}", run.text);
-        assert!(run.text.contains("config.yaml:"), "{}", run.text);
-    }
     Ok(())
 }
 

@@ -83,8 +83,9 @@ fn what_is_captured_reaches_servers_and_stays() -> TestResult {
     );
     assert_eq!(err, want);
     let (_, out, _) = home.ctl(&["env", "show"]);
-    assert!(out.contains(&format!("\nPATH={path}\n")), "{out}");
-    assert!(out.contains("\nNOTES_KEY (11 characters)\n"), "{out}");
+    let has = |line: &str| out.lines().any(|shown| shown == line);
+    assert!(has(&format!("PATH={path}")), "{out}");
+    assert!(has("NOTES_KEY (11 characters)"), "{out}");
     assert!(
         !out.contains("first-value") && !out.contains("OTHER"),
         "{out}"

@@ -34,6 +34,7 @@ mod life;
 mod limits;
 mod logs;
 mod mistakes;
+mod monty;
 mod policy;
 mod printed;
 mod programs;
@@ -44,6 +45,7 @@ mod replay;
 mod requests;
 mod resources;
 mod resuming;
+mod risk;
 mod roundtrip;
 mod secrets;
 mod servers;
@@ -77,6 +79,7 @@ fn main() {
         printed::tests(),
         programs::tests(),
         mistakes::tests(),
+        monty::tests(),
         leftovers::tests(),
         limits::tests(),
         forging::tests(),
@@ -106,6 +109,7 @@ fn main() {
         secrets::tests(),
         journal::tests(),
         policy::tests(),
+        risk::tests(),
         approvals::tests(),
         resources::tests(),
         replay::tests(),

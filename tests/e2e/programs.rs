@@ -2,6 +2,7 @@
 //!
 //! A case is `tests/programs/NAME/program.py` and its `expected.json`. The
 //! server is called `m` and is the scripted one.
+#![expect(clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,7 +18,7 @@ use serde_json::Value;
 /// What a case must give.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Expected {
+pub(crate) struct Expected {
     /// Whether it says something only of programs that are confined.
     #[serde(default)]
     confined: bool,
@@ -96,46 +97,62 @@ fn check(folder: &Path, party: &OnceLock<Party>) -> TestResult {
     Ok(())
 }
 
+#[track_caller]
 fn compare(run: &Run, expected: &Expected) {
-    let form = &run.structured;
-    assert_eq!(form["ok"], expected.ok, "{}", run.text);
-    assert_eq!(run.is_error, !expected.ok);
-    let output = form["output"].as_str().unwrap_or_default();
-    if let Some(whole) = &expected.output {
-        assert_eq!(output, whole, "{}", run.text);
+    if let Some(difference) = differs(run, expected) {
+        panic!("{difference}");
     }
-    for part in &expected.output_contains {
-        assert!(
-            output.contains(part),
-            "{part:?} is not in the output {output:?}"
-        );
+}
+
+/// How a run is not what was expected.
+pub(crate) fn differs(run: &Run, expected: &Expected) -> Option<String> {
+    let form = &run.structured;
+    if form["ok"] != expected.ok || run.is_error == expected.ok {
+        return Some(run.text.clone());
+    }
+    let output = form["output"].as_str().unwrap_or_default();
+    if let Some(whole) = &expected.output
+        && output != whole
+    {
+        return Some(format!(
+            "the output is {output:?} and not {whole:?}\n{}",
+            run.text
+        ));
+    }
+    if let Some(part) = expected
+        .output_contains
+        .iter()
+        .find(|part| !output.contains(*part))
+    {
+        return Some(format!("{part:?} is not in the output {output:?}"));
     }
     let error = form["error"].as_str().unwrap_or_default();
-    for part in &expected.error_contains {
-        assert!(
-            error.contains(part),
-            "{part:?} is not in the error:\n{error}"
-        );
+    if let Some(part) = expected
+        .error_contains
+        .iter()
+        .find(|part| !error.contains(*part))
+    {
+        return Some(format!("{part:?} is not in the error:\n{error}"));
     }
-    if let Some(line) = expected.error_line {
-        assert!(
-            error.contains(&format!("line {line}")),
-            "not at line {line}:\n{error}"
-        );
+    if let Some(line) = expected.error_line
+        && !error.contains(&format!("line {line}"))
+    {
+        return Some(format!("not at line {line}:\n{error}"));
     }
-    if let Some(result) = &expected.result {
-        assert_eq!(&form["result"], result);
+    if let Some(result) = &expected.result
+        && &form["result"] != result
+    {
+        return Some(format!("the result is {} and not {result}", form["result"]));
     }
-    if let Some(ending) = &expected.ending {
-        assert_eq!(&form["ending"], ending);
+    if let Some(ending) = &expected.ending
+        && &form["ending"] != ending
+    {
+        return Some(format!("the ending is {} and not {ending}", form["ending"]));
     }
-    if let Some(calls) = &expected.calls {
-        let made: Vec<&str> = form["tool_calls"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|call| call["tool"].as_str())
-            .collect();
-        assert_eq!(&made, calls);
+    let made = form["tool_calls"].as_array().into_iter().flatten();
+    let made: Vec<&str> = made.filter_map(|call| call["tool"].as_str()).collect();
+    match &expected.calls {
+        Some(calls) if &made != calls => Some(format!("the calls are {made:?} and not {calls:?}")),
+        _ => None,
     }
 }

@@ -132,8 +132,10 @@ fn changed_code_runs_against_the_recorded_results() -> TestResult {
     Ok(())
 }
 
+/// Also where workers are forked, which share a hash seed: a replay takes an interpreter of its own.
 fn what_depends_on_the_clock_or_on_lot_is_said_to() -> TestResult {
-    let (home, _daemon, mut client) = recording();
+    let plan = Plan::new().set("journal.record", "full");
+    let (home, _daemon, mut client) = party(plan.set("execution.pool.start", "auto"));
     for (code, on) in [
         ("import time\nprint(time.time_ns())", "the clock"),
         ("import os\nprint(os.urandom(8).hex())", "entropy"),

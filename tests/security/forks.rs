@@ -159,6 +159,39 @@ fn without_their_server_workers_are_fresh_interpreters() -> Result<(), Failed> {
     Ok(())
 }
 
+/// After so many forks another server forks, in its own place in memory; what the one before it forked goes on.
+fn a_server_is_replaced_in_time() -> Result<(), Failed> {
+    let without = Without {
+        renewal: Some((3, u64::MAX)),
+        ..Without::default()
+    };
+    for tier in forking() {
+        let tier = match tier {
+            SandboxChoice::Full => Confinement::Full,
+            _ => Confinement::Landlock,
+        };
+        // The first fork is the one that tries to get out.
+        let weak = RUNTIME.block_on(ground().prove_forks(tier, &without))?;
+        let forked = || RUNTIME.block_on(weak.spawn_verified());
+        let seed =
+            |worker: &WorkerProcess| ask(worker, "result = hash('x')").unwrap()["ok"].clone();
+        let (before, other) = (forked()?, forked()?);
+        let server = server_of(&before).ok_or("no server is seen")?;
+        let old = seed(&other);
+        end(other, Some(Value::Null));
+        eventually(LATER, "another server forks", || {
+            let worker = forked().unwrap();
+            let new = seed(&worker);
+            end(worker, Some(Value::Null));
+            new != old
+        });
+        eventually(LATER, "the old server is gone", || !lives(server));
+        assert_eq!(seed(&before), old);
+        end(before, Some(Value::Null));
+    }
+    Ok(())
+}
+
 /// A worker that was forked ends as others do, and what it used is its own.
 fn what_a_worker_used_is_its_own() -> Result<(), Failed> {
     for tier in forking() {
@@ -200,7 +233,7 @@ fn a_server_that_cannot_confine_its_children_forks_none() -> Result<(), Failed> 
 }
 
 pub(crate) fn all() -> Vec<Trial> {
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
         ("workers_are_forked", workers_are_forked),
         ("what_is_drawn_differs", what_is_drawn_differs),
         (
@@ -215,6 +248,7 @@ pub(crate) fn all() -> Vec<Trial> {
             "without_their_server_workers_are_fresh_interpreters",
             without_their_server_workers_are_fresh_interpreters,
         ),
+        ("a_server_is_replaced_in_time", a_server_is_replaced_in_time),
         (
             "what_a_worker_used_is_its_own",
             what_a_worker_used_is_its_own,

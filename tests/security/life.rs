@@ -1,11 +1,13 @@
 //! No worker outlives its warden or its daemon, and nothing runs where confinement cannot be had.
 
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use ptcd::config::SandboxChoice;
 use ptcd::sandbox::{Sandbox, SandboxConfig, SandboxError, WorkerProcess};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lab::{RUNTIME, ask, config, end, eventually, fresh, image, run_in, spawn, tiers};
 
@@ -88,13 +90,7 @@ fn the_daemon_is_killed_while_its_wardens_sleep() -> Result<(), Failed> {
 }
 
 fn the_holder_is_killed(stopped: bool) -> Result<(), Failed> {
-    let mut child = std::process::Command::new(std::env::current_exe()?)
-        .env(MODE, "hold")
-        .stdout(std::process::Stdio::piped())
-        .spawn()?;
-    let mut line = String::new();
-    let mut output = std::io::BufReader::new(child.stdout.take().ok_or("no output")?);
-    std::io::BufRead::read_line(&mut output, &mut line)?;
+    let (mut child, line) = played("hold")?;
     let pids: Vec<i32> = line
         .split_whitespace()
         .map(|pid| pid.parse().unwrap())
@@ -118,6 +114,28 @@ fn the_holder_is_killed(stopped: bool) -> Result<(), Failed> {
         eventually(GONE, "warden and worker are gone", || !lives(pid));
     }
     Ok(())
+}
+
+/// This program, started again to play `mode`, and the first line it prints.
+fn played(mode: &str) -> Result<(Child, String), Failed> {
+    let mut child = std::process::Command::new(std::env::current_exe()?)
+        .env(MODE, mode)
+        .stdout(std::process::Stdio::piped())
+        .spawn()?;
+    let mut output = std::io::BufReader::new(child.stdout.take().ok_or("no output")?);
+    let (sender, line) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = std::io::BufRead::read_line(&mut output, &mut text);
+        // Nobody waits for it after the deadline.
+        let _ = sender.send(read.map(|_| text));
+    });
+    if let Ok(line) = line.recv_timeout(LATER) {
+        return Ok((child, line?));
+    }
+    child.kill()?;
+    child.wait()?;
+    Err(format!("what plays {mode} said nothing within {LATER:?}").into())
 }
 
 fn parent_of(pid: i32) -> Result<i32, Failed> {
@@ -172,13 +190,7 @@ pub(crate) fn hidden() {
 }
 
 fn a_hidden_daemon() -> Result<(), Failed> {
-    let mut child = std::process::Command::new(std::env::current_exe()?)
-        .env(MODE, "hidden")
-        .stdout(std::process::Stdio::piped())
-        .spawn()?;
-    let mut line = String::new();
-    let mut output = std::io::BufReader::new(child.stdout.take().ok_or("no output")?);
-    std::io::BufRead::read_line(&mut output, &mut line)?;
+    let (mut child, line) = played("hidden")?;
     let environment = std::fs::read(format!("/proc/{}/environ", child.id()));
     child.kill()?;
     child.wait()?;
@@ -226,10 +238,13 @@ fn interrupted(tier: SandboxChoice) -> Result<(), Failed> {
     );
     assert!(answer.is_some());
     worker.interrupt();
-    let mut text = vec![0; 6];
-    let mut pipe = std::fs::File::from(worker.stderr.try_clone()?);
-    std::io::Read::read_exact(&mut pipe, &mut text)?;
-    assert!(!text.is_empty());
+    eventually(LATER, "the interpreter says where it is", || {
+        let mut event = [PollFd::new(&worker.stderr, PollFlags::IN)];
+        matches!(poll(&mut event, Some(&Timespec::default())), Ok(1..))
+    });
+    let mut text = vec![0; 64];
+    let read = rustix::io::read(&worker.stderr, &mut text)?;
+    assert!(text[..read].starts_with(b"Current thread"), "{text:?}");
     end(worker, answer);
     Ok(())
 }

@@ -24,7 +24,13 @@ use crate::status;
 
 impl Commands for Inner {
     fn status(&self, clients: Vec<ClientStatus>) -> Status {
-        let (loaded, Workshop { sandbox, pool, .. }) = self.in_force();
+        let (loaded, shop) = self.in_force();
+        let Workshop {
+            sandbox,
+            pool,
+            monty,
+            ..
+        } = shop;
         let policies = loaded.config.policy.cedar.as_deref();
         let changed_on_disk = modified(&self.places, policies) != loaded.modified;
         // In this order: the tools of what is ready here have been listed by then.
@@ -48,8 +54,10 @@ impl Commands for Inner {
             policy: self.policy_status(),
             sandbox: sandbox.state(),
             warm: pool.warm(),
+            forked: sandbox.is_forking(),
             pool_fault: pool.fault(),
             journal_fault: self.journal.fault(),
+            engines: monty.status(&loaded.config.execution).into_iter().collect(),
             runs: self.engine.counts(),
             totals: self.engine.totals(),
             today: self.engine.today(),
@@ -128,7 +136,7 @@ impl Commands for Inner {
             None => config::load_choice(own),
         };
         let shown = path.map_or_else(|| own.path().display().to_string(), str::to_owned);
-        match reload::with_policy(checked) {
+        match reload::with_policy(checked, &self.keys()) {
             Ok((config, _)) => Done {
                 ok: true,
                 messages: vec![reload::sound(&shown, &config)],

@@ -15,7 +15,9 @@ use tokio::sync::Semaphore;
 use super::{Inner, lock, reload};
 use crate::config::expand::{ExpandError, Expanded, Variables};
 use crate::config::mask::Masker;
-use crate::config::{self, Config, ConfigFaults, SandboxChoice, ServerConfig, Transport};
+use crate::config::{
+    self, Config, ConfigFaults, EngineName, ExecutionConfig, SandboxChoice, ServerConfig, Transport,
+};
 use crate::downstream::{self, Entry};
 use crate::sandbox::{self, Finding, SandboxConfig};
 
@@ -106,6 +108,7 @@ impl Patient<'_> {
             let config = reload::sandbox_config(&self.config.execution, self.variables, state);
             checks.push(python(&config).await);
             checks.extend(tiers(&config).await);
+            checks.extend(monty(&self.config.execution));
             checks.extend(self.config.servers.iter().map(|server| self.server(server)));
         }
         for check in &mut checks {
@@ -313,6 +316,22 @@ async fn python(config: &SandboxConfig) -> Check {
     }
 }
 
+/// The program of the other engine's workers, where the configuration offers it.
+fn monty(execution: &ExecutionConfig) -> Option<Check> {
+    const NAME: &str = "engine monty";
+    let engines = &execution.engines;
+    if !engines.offers(EngineName::Monty) {
+        return None;
+    }
+    Some(match super::monty::find(engines.monty_worker.as_deref()) {
+        Ok(program) => Check::ok(NAME, format!("its worker is {}", program.display())),
+        Err(reason) => {
+            let (fact, fix) = told(&reason);
+            Check::failed(NAME, fact, fix)
+        }
+    })
+}
+
 /// A line a tier, each tried by a real worker, then one for what programs run in.
 async fn tiers(config: &SandboxConfig) -> Vec<Check> {
     let findings = sandbox::try_tiers(config).await;
@@ -435,5 +454,16 @@ mod tests {
             without,
             Check::failed("tier full", "no namespaces", "allow them")
         );
+    }
+
+    #[test]
+    fn the_other_engine_has_a_line_where_it_is_offered() {
+        let mut execution = Config::default().execution;
+        assert!(monty(&execution).is_none());
+        execution.engines.offered.push(EngineName::Monty);
+        execution.engines.monty_worker = Some("/not/here".into());
+        let check = monty(&execution).unwrap();
+        assert_eq!(check.verdict, ptc_protocol::doctor::Verdict::Failed);
+        assert!(check.fact.contains("/not/here"), "{}", check.fact);
     }
 }

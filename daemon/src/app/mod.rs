@@ -11,6 +11,7 @@ pub mod environment;
 mod files;
 mod idle;
 mod log_file;
+mod monty;
 mod orphans;
 mod policies;
 mod reload;
@@ -43,6 +44,7 @@ use crate::downstream::Downstream;
 use crate::engine::Engine;
 use crate::journal::{Journal, JournalError};
 use crate::metrics::{Metrics, MetricsError};
+use crate::policy::risk::Keys;
 use crate::policy::{Gate, Policy, PolicyError};
 use crate::pool::Pool;
 use crate::registry::Registry;
@@ -102,7 +104,9 @@ pub enum StartError {
 /// Its faults and those of its policies, one a line.
 pub fn check(places: &Places) -> Result<String, String> {
     let config = config::load_choice(&places.config);
-    let (config, _) = reload::with_policy(config).map_err(|faults| faults.lines().join("\n"))?;
+    // The daemon's variables are not known here.
+    let (config, _) = reload::with_policy(config, &|_| Ok("unknown".to_owned()))
+        .map_err(|faults| faults.lines().join("\n"))?;
     let path = places.config.path().display().to_string();
     Ok(reload::sound(&path, &config))
 }
@@ -174,6 +178,7 @@ struct Workshop {
     sandbox: Sandbox,
     pool: Pool,
     checks: Option<checks::CheckShop>,
+    monty: monty::Shop,
 }
 
 impl App {
@@ -200,11 +205,12 @@ impl App {
         let masker = Masker::open(&places.state_root, &environment)?;
         // In the demo and in tests the process may have a log already.
         let _ = telemetry::init(&masker, environment.get(variable::LOG).map(String::as_str));
-        let (config, policy, loaded) = load(&places)?;
+        let variables = Arc::new(Variables::new(environment));
+        let keys = |text: &str| variables.expand_own(text, &masker);
+        let (config, policy, loaded) = load(&places, &keys)?;
         expand::register_headers(&config, &masker);
         let journal = Journal::open(&config.journal, &places.state_dir, masker.clone())?;
         let (listener, socket) = service::listen(service.listener, &mut places, &lock)?;
-        let variables = Arc::new(Variables::new(environment));
         let workshop = Workshop::open(&config, &variables, &places.state_dir).await;
         if let Err(error) = crate::sandbox::hide_process() {
             return Err(StartError::Io {
@@ -299,6 +305,7 @@ impl App {
         shop.pool.stop();
         shop.sandbox.stop().await;
         checks::stop(shop.checks).await;
+        shop.monty.stop().await;
         inner.retired.stop().await;
         if tokio::time::timeout(SERVERS_END, inner.downstream.stop())
             .await
@@ -352,10 +359,12 @@ impl Workshop {
         }
         let pool = Pool::start(sandbox.clone(), execution.pool, execution.max_output_bytes);
         let checks = checks::open(config, variables, state).await;
+        let monty = monty::Shop::open(execution, &sandbox).await;
         Self {
             sandbox,
             pool,
             checks,
+            monty,
         }
     }
 }
@@ -370,13 +379,14 @@ impl Inner {
 }
 
 /// The configuration as it stands with its policies, or none of it when either has faults.
-fn load(places: &Places) -> Result<(Arc<Config>, Policy, Loaded), PolicyError> {
+fn load(places: &Places, keys: &Keys<'_>) -> Result<(Arc<Config>, Policy, Loaded), PolicyError> {
     let before = modified(places, None);
-    let (config, policy, faults) = match reload::with_policy(config::load_choice(&places.config)) {
+    let read = reload::with_policy(config::load_choice(&places.config), keys);
+    let (config, policy, faults) = match read {
         Ok((config, policy)) => (config, policy, None),
         Err(faults) => {
             let config = Config::default();
-            let policy = Policy::load(&config)?;
+            let policy = Policy::load(&config, keys)?;
             (config, policy, Some(faults))
         }
     };

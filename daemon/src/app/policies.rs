@@ -16,7 +16,7 @@ impl Inner {
             schema: SCHEMA,
             ..PolicyChecked::default()
         };
-        let read = reload::with_policy(config::load_choice(&self.places.config));
+        let read = reload::with_policy(config::load_choice(&self.places.config), &self.keys());
         let policy = match read {
             Ok((_, policy)) => policy,
             Err(faults) => {
@@ -48,7 +48,8 @@ impl Inner {
         let arguments = serde_json::Value::Object(call.arguments.clone()).to_string();
         let prepared = self.registry.prepare(&call.tool, &arguments);
         let prepared = prepared.map_err(|error| error.message)?;
-        Ok(judge_alone(policy, &prepared, &call.client))
+        let engine = self.engine.parts().limits.engines.default;
+        Ok(judge_alone(policy, &prepared, engine, &call.client))
     }
 
     /// The policies in force.

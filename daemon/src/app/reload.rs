@@ -4,16 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use ptc_protocol::paths::Places;
 use ptc_protocol::status::Done;
 
 use super::answers::RegistryAnswers;
 use super::turns::take_turns;
 use super::{Inner, Loaded, Workshop, checks, lock, modified};
 use crate::config::expand::Variables;
-use crate::config::mask::Masker;
-use crate::config::{self, Config, ConfigFaults, ExecutionConfig};
+use crate::config::{self, Config, ConfigFaults, EngineName, ExecutionConfig};
 use crate::engine::Parts;
+use crate::policy::risk::Keys;
 use crate::policy::{Gate, Policy, PolicyError};
 use crate::registry::Registry;
 use crate::sandbox::{Limits, Ready, SandboxConfig};
@@ -66,12 +65,13 @@ impl Faults {
     }
 }
 
-/// A configuration with the policies that it names.
+/// A configuration with the policies that it names; `keys` gives those of endpoints that judge.
 pub(super) fn with_policy(
     config: Result<Config, ConfigFaults>,
+    keys: &Keys<'_>,
 ) -> Result<(Config, Policy), Faults> {
     let config = config.map_err(Faults::Config)?;
-    let policy = Policy::load(&config).map_err(Faults::Policy)?;
+    let policy = Policy::load(&config, keys).map_err(Faults::Policy)?;
     Ok((config, policy))
 }
 
@@ -100,9 +100,9 @@ impl Inner {
 
     /// One reload. A file with faults changes nothing but `status`.
     pub(super) async fn reload_now(self: Arc<Self>, forget_sent: bool) -> Done {
-        let (places, masker) = (self.places.clone(), self.masker.clone());
+        let inner = Arc::clone(&self);
         // A large file takes a while, which others must not wait for.
-        let read = tokio::task::spawn_blocking(move || read(&places, &masker));
+        let read = tokio::task::spawn_blocking(move || inner.read());
         let Ok(Read { fresh, modified }) = read.await else {
             return failed(vec![
                 "the file could not be read; the log has the reason".to_owned(),
@@ -137,6 +137,7 @@ impl Inner {
                 unused.pool.stop();
                 unused.sandbox.stop().await;
                 checks::stop(unused.checks).await;
+                unused.monty.stop().await;
             }
             return ending();
         }
@@ -155,6 +156,30 @@ impl Inner {
             messages.push("journal: the change takes effect after `ptcctl restart`".to_owned());
         }
         Done { ok: true, messages }
+    }
+
+    /// Reads the file. Blocking.
+    fn read(&self) -> Read {
+        let config = config::load_choice(&self.places.config);
+        let policies = config
+            .as_ref()
+            .ok()
+            .and_then(|config| config.policy.cedar.clone());
+        // Before the policies are read, so that a change during it is shown as one.
+        let modified = modified(&self.places, policies.as_deref());
+        if let Ok(config) = &config {
+            config::expand::register_headers(config, &self.masker);
+        }
+        let fresh = with_policy(config, &self.keys()).map(|(config, policy)| Fresh {
+            config: Arc::new(config),
+            policy,
+        });
+        Read { fresh, modified }
+    }
+
+    /// Gives the keys of endpoints that judge.
+    pub(super) fn keys(&self) -> impl Fn(&str) -> Result<String, String> + '_ {
+        |text| self.variables.expand_own(text, &self.masker)
     }
 
     /// Notes the faults of a file; the configuration in force stays.
@@ -246,25 +271,6 @@ impl Inner {
     }
 }
 
-/// Reads the file. Blocking.
-fn read(places: &Places, masker: &Masker) -> Read {
-    let config = config::load_choice(&places.config);
-    let policies = config
-        .as_ref()
-        .ok()
-        .and_then(|config| config.policy.cedar.clone());
-    // Before the policies are read, so that a change during it is shown as one.
-    let modified = modified(places, policies.as_deref());
-    if let Ok(config) = &config {
-        config::expand::register_headers(config, masker);
-    }
-    let fresh = with_policy(config).map(|(config, policy)| Fresh {
-        config: Arc::new(config),
-        policy,
-    });
-    Read { fresh, modified }
-}
-
 fn failed(messages: Vec<String>) -> Done {
     Done {
         ok: false,
@@ -333,6 +339,9 @@ fn needs_new_workshop(before: &ExecutionConfig, after: &ExecutionConfig) -> bool
             execution.pool,
             execution.max_output_bytes,
             execution.container.clone(),
+            execution.engines.clone(),
+            // It decides whether that engine can be had.
+            execution.engines.offers(EngineName::Monty) && execution.step_budget.is_some(),
         )
     };
     key(before) != key(after)
@@ -347,6 +356,8 @@ pub(super) fn parts(
     Parts {
         limits: loaded.config.execution.clone(),
         pool: workshop.pool.clone(),
+        engine: EngineName::Cpython,
+        second: workshop.monty.second.clone(),
         target: Arc::new(registry.clone()),
         answers: Arc::new(RegistryAnswers(registry.clone())),
         gate,
@@ -408,6 +419,7 @@ pub(super) fn face(loaded: &Loaded, workshop: &Workshop) -> Face {
             .map(|server| (server.name.clone(), server.purpose.clone()))
             .collect(),
         python: ready.as_ref().map(|ready| minor(&ready.version)),
+        engines: config.execution.engines.clone(),
         confinement: ready.map(|ready| ready.confinement),
         fault: fault(loaded, workshop),
     }

@@ -25,9 +25,11 @@ impl Retired {
             sandbox,
             pool,
             checks,
+            monty,
         } = workshop;
         let unused = pool.retire();
         let (unchecked, second) = checks.map(CheckShop::retire).unzip();
+        let (unrun, third) = monty.retire().unzip();
         let end = self.end.clone();
         self.ending.spawn(async move {
             let over = async {
@@ -35,14 +37,17 @@ impl Retired {
                 if let Some(unchecked) = unchecked {
                     unchecked.await;
                 }
+                if let Some(unrun) = unrun {
+                    unrun.await;
+                }
             };
             tokio::select! {
                 () = over => {}
                 () = end.cancelled() => {}
             }
             sandbox.stop().await;
-            if let Some(second) = second {
-                second.stop().await;
+            for other in second.into_iter().chain(third) {
+                other.stop().await;
             }
         });
     }

@@ -10,7 +10,7 @@ use super::raw::{Entry, Node, Value};
 use super::{
     Config, ContainerConfig, DaemonConfig, EngineChoice, ExecutionConfig, ExposedTool,
     JournalConfig, PoolConfig, Record, SandboxChoice, Share, StartChoice, StructuredContent,
-    ToolFilter, ToolsConfig, home_path, later, policy, servers, submit,
+    ToolFilter, ToolsConfig, engines, foreign, home_path, policy, servers, submit,
 };
 
 const TOP_KEYS: [&str; 8] = [
@@ -24,9 +24,12 @@ const TOP_KEYS: [&str; 8] = [
     "profiles",
 ];
 const TOOLS_KEYS: [&str; 3] = ["allow", "block", "expose"];
-const EXECUTION_KEYS: [&str; 18] = [
+const EXECUTION_KEYS: [&str; 21] = [
     "timeout_seconds",
     "max_output_bytes",
+    "engine",
+    "engines",
+    "monty_worker",
     "sandbox",
     "python",
     "max_tool_calls",
@@ -124,7 +127,7 @@ pub(super) fn resolve(root: Option<&Node>, base: &Path, faults: &mut Vec<Fault>)
     };
     let top = Section::of_file(root.at, entries);
     for entry in entries {
-        if later::is_foreign_servers(&entry.key) {
+        if foreign::is_foreign_servers(&entry.key) {
             faults.push(foreign_layout(entry));
         } else if !TOP_KEYS.contains(&entry.key.as_str()) && !entry.key.starts_with("x-") {
             top.unknown(entry, &TOP_KEYS, faults);
@@ -337,6 +340,7 @@ fn execution(
             OUTPUT,
             faults,
         ),
+        engines: engines::engines(section, &default.engines, base, faults),
         sandbox: section.word("sandbox", default.sandbox, SANDBOX, faults),
         python: path(section, "python", base, faults),
         max_tool_calls: section.whole("max_tool_calls", default.max_tool_calls, COUNT, faults),

@@ -258,6 +258,28 @@ impl Variables {
         Ok(assemble(&server.transport, &server_texts, home.as_deref()))
     }
 
+    /// Replaces every reference in a text that is no server's; values that shims sent are not used. What came from
+    /// variables is registered with `masker`.
+    ///
+    /// # Errors
+    /// What is missing or malformed, without any value.
+    pub fn expand_own(&self, text: &str, masker: &Masker) -> Result<String, String> {
+        let template = Template::parse(text).map_err(|error| error.to_string())?;
+        let values = self.read();
+        // Such a field takes nothing that another process sent.
+        let mut expansion = Expansion::new(&values, Field::Command, None);
+        expansion.add(&template);
+        if let Some(name) = expansion.missing.first() {
+            return Err(format!(
+                "the variable {name} has no value here: `ptcctl env capture {name}` records it"
+            ));
+        }
+        for (name, value) in &expansion.used {
+            masker.register(name, value);
+        }
+        Ok(expansion.text)
+    }
+
     pub(super) fn read(&self) -> std::sync::RwLockReadGuard<'_, Values> {
         self.values.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::fault::{Fault, Place, shown};
-use super::later;
+use super::foreign;
 use super::raw::{Entry, Node, Value};
 
 /// Longest time that can be asked for: a year, in seconds.
@@ -249,9 +249,7 @@ impl<'a> Section<'a> {
     /// Adds the fault of a key that is not `known`.
     pub(super) fn unknown(&self, entry: &Entry, known: &[&str], faults: &mut Vec<Fault>) {
         let path = self.path(&shown(&entry.key));
-        let message = if later::is_reserved(&entry.key) {
-            format!("{} is not in this version", self.path(&entry.key))
-        } else if let Some(hint) = later::foreign_key(self.pattern, &entry.key) {
+        let message = if let Some(hint) = foreign::foreign_key(self.pattern, &entry.key) {
             format!("unknown key {path}: {hint}")
         } else if let Some(near) = nearest(&entry.key, known) {
             format!("unknown key {path}: did you mean {near}?")

@@ -1,16 +1,18 @@
 //! The configuration as it is meant: resolved, valid, every default filled in.
 
 mod check;
+mod engines;
 pub mod expand;
 mod expand_error;
 mod fault;
 mod fields;
-mod later;
+mod foreign;
 mod load;
 pub mod mask;
 pub mod offered;
 mod policy;
 mod raw;
+mod risk;
 mod servers;
 mod show;
 mod submit;
@@ -20,9 +22,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use self::engines::{EngineName, EnginesConfig};
 pub use self::fault::{ConfigFaults, Fault};
 pub use self::load::{load, load_choice, parse};
-pub use self::policy::{ApprovalConfig, Channel, EffectsConfig, PolicyConfig};
+pub use self::policy::{ApprovalConfig, Channel, EffectsConfig, GrantConfig, PolicyConfig};
+pub use self::risk::{OnError, RiskConfig, RiskKind};
 pub use self::show::show;
 pub use self::submit::{Profile, ProfileLimits, Profiles, SubmitConfig};
 
@@ -191,6 +195,8 @@ pub struct ExecutionConfig {
     pub timeout: Duration,
     /// Output given back, at most 4 MiB.
     pub max_output_bytes: usize,
+    /// What runs them.
+    pub engines: EnginesConfig,
     /// The confinement asked for.
     pub sandbox: SandboxChoice,
     /// Interpreter; `None` is the newest found.
@@ -404,6 +410,7 @@ impl Default for Config {
             execution: ExecutionConfig {
                 timeout: Duration::from_mins(2),
                 max_output_bytes: 65536,
+                engines: EnginesConfig::default(),
                 sandbox: SandboxChoice::Auto,
                 python: None,
                 max_tool_calls: 100,

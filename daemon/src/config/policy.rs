@@ -5,13 +5,23 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::check::{globs, path};
+use super::check::{COUNT, globs, path};
 use super::fault::Fault;
 use super::fields::{Section, Words};
+use super::raw;
+use super::risk::{self, RiskConfig};
 
-pub(super) const POLICY_KEYS: [&str; 5] =
-    ["effects", "cedar", "ask", "approval", "approval_seconds"];
+pub(super) const POLICY_KEYS: [&str; 7] = [
+    "effects",
+    "cedar",
+    "risk",
+    "ask",
+    "grants",
+    "approval",
+    "approval_seconds",
+];
 const EFFECTS_KEYS: [&str; 3] = ["read", "write", "destructive"];
+const GRANT_KEYS: [&str; 2] = ["tools", "calls"];
 
 const CHANNEL: &Words<Channel> = &[
     (&["client"], Channel::Client),
@@ -26,8 +36,12 @@ pub struct PolicyConfig {
     pub effects: EffectsConfig,
     /// A Cedar file, or a folder of such; `None` is no Cedar at all.
     pub cedar: Option<PathBuf>,
+    /// Rubrics by which a model judges calls.
+    pub risk: Vec<RiskConfig>,
     /// Globs over callable names whose calls need a person's yes.
     pub ask: Vec<String>,
+    /// Calls that are made without asking although they need a person's yes.
+    pub grants: Vec<GrantConfig>,
     /// How calls come to a person.
     pub approval: ApprovalConfig,
 }
@@ -72,6 +86,15 @@ impl Channel {
     }
 }
 
+/// Calls of each program that a person has allowed beforehand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantConfig {
+    /// Globs over callable names.
+    pub tools: Vec<String>,
+    /// First calls of each such tool in a program that nobody is asked about.
+    pub calls: u64,
+}
+
 /// Globs over callable names, by what the tools do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EffectsConfig {
@@ -102,12 +125,51 @@ pub(super) fn policy(section: &Section<'_>, base: &Path, faults: &mut Vec<Fault>
     PolicyConfig {
         effects,
         cedar,
+        risk: risk::risk(section, faults),
         ask: globs(section, "ask", faults).unwrap_or_default(),
+        grants: grants(section, faults),
         approval: ApprovalConfig {
             channel: section.word("approval", default.channel, CHANNEL, faults),
             limit: section.seconds("approval_seconds", default.limit, faults),
         },
     }
+}
+
+/// The list `policy.grants`.
+fn grants(policy: &Section<'_>, faults: &mut Vec<Fault>) -> Vec<GrantConfig> {
+    let Some(entry) = policy.get("grants") else {
+        return Vec::new();
+    };
+    let items = match &entry.node.value {
+        raw::Value::List(items) => items.as_slice(),
+        _ => {
+            let message = format!(
+                "policy.grants must be a list, such as `grants: [{{tools: [mcp__a__b], calls: 5}}]`, not {}",
+                entry.node.kind()
+            );
+            faults.push(Fault::at(entry.node.at, &message));
+            &[]
+        }
+    };
+    let mut grants = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let title = format!("policy.grants[{index}]");
+        let opened = Section::open(item, title, "policy.grants[]", &GRANT_KEYS, faults);
+        let Some(section) = opened else {
+            continue;
+        };
+        for key in GRANT_KEYS {
+            if section.get(key).is_none() {
+                let message = format!("{} is missing", section.path(key));
+                faults.push(Fault::at(section.at(), &message));
+            }
+        }
+        grants.push(GrantConfig {
+            tools: globs(&section, "tools", faults).unwrap_or_default(),
+            calls: section.whole("calls", 1, COUNT, faults),
+        });
+    }
+    grants
 }
 
 /// The section as the file would write it.
@@ -125,7 +187,11 @@ pub(super) fn show(policy: &PolicyConfig, seconds: impl Fn(Duration) -> Value) -
     if let Some(path) = &policy.cedar {
         shown.insert("cedar".to_owned(), json!(path.display().to_string()));
     }
+    shown.insert("risk".to_owned(), risk::show(&policy.risk, &seconds));
     shown.insert("ask".to_owned(), json!(policy.ask));
+    let grants = policy.grants.iter();
+    let grants = grants.map(|grant| json!({"tools": grant.tools, "calls": grant.calls}));
+    shown.insert("grants".to_owned(), grants.collect());
     shown.insert(
         "approval".to_owned(),
         json!(policy.approval.channel.as_str()),
@@ -145,7 +211,7 @@ mod tests {
     #[test]
     fn every_key_of_the_policy_is_read() {
         let text = "policy: {effects: {read: ['*__get_*'], write: [mcp__a__put]}, cedar: policies/, \
-                    ask: ['*__send'], approval: local, approval_seconds: 9}\n";
+                    ask: ['*__send'], grants: [{tools: [mcp__a__send], calls: 3}], approval: local, approval_seconds: 9}\n";
         let read =
             parse(text, Path::new("/conf/c.yaml")).unwrap_or_else(|faults| panic!("{faults}"));
         let expected = PolicyConfig {
@@ -155,7 +221,12 @@ mod tests {
                 destructive: Vec::new(),
             },
             cedar: Some("/conf/policies/".into()),
+            risk: Vec::new(),
             ask: vec!["*__send".to_owned()],
+            grants: vec![GrantConfig {
+                tools: vec!["mcp__a__send".to_owned()],
+                calls: 3,
+            }],
             approval: ApprovalConfig {
                 channel: Channel::Local,
                 limit: Duration::from_secs(9),
@@ -168,6 +239,9 @@ mod tests {
         assert!(
             fault("policy: {effects: {read: [github]}}\n").contains("matches no callable name")
         );
+        assert!(fault("policy: {grants: {a: 1}}\n").contains("policy.grants must be a list"));
+        assert!(fault("policy: {grants: [{calls: 2}]}\n").contains("grants[0].tools is missing"));
+        assert!(fault("policy: {grants: [{tools: [], calls: 0}]}\n").contains("from 1 to"));
         assert!(fault("policy: {cedar: [a]}\n").contains("policy.cedar must be text"));
     }
 }

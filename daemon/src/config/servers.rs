@@ -648,8 +648,8 @@ mod tests {
         ),
         ("name: x, command: a, arg: [b]", "did you mean args?"),
         (
-            "name: x, command: a, policy: b",
-            "servers[0].policy is not in this version",
+            "name: x, command: a, engine: b",
+            "unknown key servers[0].\"engine\": the keys here are ",
         ),
         (
             "name: x, transport: sse, url: http://b, protocol: modern",

@@ -104,10 +104,15 @@ fn execution(execution: &ExecutionConfig) -> Value {
         StructuredContent::Lean => "lean",
         StructuredContent::Off => "off",
     };
+    let engines = execution.engines.offered.iter();
+    let engines: Vec<&str> = engines.map(|engine| engine.as_str()).collect();
     let on = |on: bool, word: &'static str| if on { word } else { "off" };
     json!({
         "timeout_seconds": seconds(execution.timeout),
         "max_output_bytes": execution.max_output_bytes,
+        "engine": execution.engines.default.as_str(),
+        "engines": engines,
+        "monty_worker": execution.engines.monty_worker,
         "sandbox": execution.sandbox.as_str(),
         "python": execution.python,
         "max_tool_calls": execution.max_tool_calls,

@@ -31,6 +31,8 @@ pub struct Question {
     pub reason: String,
     /// The arguments as they will be sent, JSON text, secrets masked.
     pub arguments: String,
+    /// Whether a yes counts for this call alone, and no earlier yes counts for it.
+    pub once_only: bool,
 }
 
 /// What a person says.
@@ -177,15 +179,21 @@ impl Approver {
         }
     }
 
-    /// Calls of this run that wait for a person; its clock stands while there are any.
+    /// Calls of this run that wait for a person or a judgement; its clock stands while there are any.
     pub(super) fn waiting(&self) -> watch::Receiver<usize> {
         self.waits.calls.subscribe()
+    }
+
+    /// Lets the program's clock stand while a call is judged; its place among the programs stays its own.
+    pub(super) fn hold(&self) -> impl Drop + '_ {
+        self.waits.hold()
     }
 
     /// Asks, unless the tool was allowed for this program; `tool` is its server and its own name. The program's clock
     /// stands meanwhile.
     pub(super) async fn ask(&self, tool: &(String, String), question: Question) -> Answer {
-        if lock(&self.granted).contains(tool) {
+        let once_only = question.once_only;
+        if !once_only && lock(&self.granted).contains(tool) {
             return Answer::Tool;
         }
         if self.config.channel == Channel::Deny {
@@ -210,6 +218,9 @@ impl Approver {
             ));
         };
         if answer == Answer::Tool {
+            if once_only {
+                return Answer::Once;
+            }
             lock(&self.granted).insert(tool.clone());
         }
         answer
@@ -229,6 +240,8 @@ struct Waits {
 #[derive(Debug, Default)]
 struct State {
     calls: usize,
+    /// Calls that are being judged.
+    held: usize,
     seat: Option<OwnedSemaphorePermit>,
 }
 
@@ -243,8 +256,30 @@ impl Waits {
             }
         }
         state.calls += 1;
-        self.calls.send_replace(state.calls);
+        self.tell(&state);
         Some(Wait(self))
+    }
+
+    fn hold(&self) -> Held<'_> {
+        let mut state = lock(&self.state);
+        state.held += 1;
+        self.tell(&state);
+        Held(self)
+    }
+
+    fn tell(&self, state: &State) {
+        self.calls.send_replace(state.calls + state.held);
+    }
+}
+
+/// One call that is judged.
+struct Held<'a>(&'a Waits);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.held -= 1;
+        self.0.tell(&state);
     }
 }
 
@@ -255,7 +290,7 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         state.calls -= 1;
-        self.0.calls.send_replace(state.calls);
+        self.0.tell(&state);
         if state.calls == 0 {
             state.seat = None;
             if let Some(lender) = &self.0.lender {
@@ -293,6 +328,7 @@ mod tests {
             effect: "write",
             reason: String::new(),
             arguments: "{}".to_owned(),
+            once_only: false,
         }
     }
 

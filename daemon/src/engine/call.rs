@@ -209,7 +209,7 @@ impl Desk {
             progress.started += 1;
             progress.tool = format!("{}.{}", prepared.server, prepared.tool);
         });
-        let judged = self.judge.decide(&prepared);
+        let judged = self.weigh(&prepared, self.judge.decide(&prepared)).await?;
         let mut entry = judged.entry.clone();
         let denied = match &judged.decision.verdict {
             Verdict::Allow => None,
@@ -248,6 +248,24 @@ impl Desk {
         Ok((prepared, entry))
     }
 
+    /// Has a call judged by rubrics, where some apply; the program's clock stands meanwhile.
+    async fn weigh(&self, call: &PreparedCall, judged: Judged) -> Result<Judged, Refusal> {
+        if judged.decision.rubrics.is_empty() {
+            return Ok(judged);
+        }
+        let _hold = self.approver.hold();
+        let entry = judged.entry.clone();
+        let shown = self.target.mask(&call.encoded);
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(Refusal {
+                error: cancelled(call),
+                decision: Some(Box::new(entry)),
+            }),
+            judged = self.judge.weigh(judged, call, &shown) => Ok(judged),
+        }
+    }
+
     /// Puts a call to a person; the program's clock stands meanwhile.
     async fn ask(&self, call: &PreparedCall, judged: &Judged, reason: &str) -> Answer {
         let question = Question {
@@ -258,6 +276,7 @@ impl Desk {
             effect: judged.decision.effect.as_str(),
             reason: reason.to_owned(),
             arguments: self.target.mask(&call.encoded),
+            once_only: judged.decision.once_only,
         };
         let tool = (call.server.clone(), call.tool.clone());
         self.approver.ask(&tool, question).await

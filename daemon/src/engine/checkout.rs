@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::checks::parts_for;
+use super::second::chosen;
 use super::{Engine, Parts, Purpose, RunError};
 use crate::pool::{Busy, Worker};
 
@@ -19,7 +19,7 @@ impl Engine {
         purpose: &Purpose,
     ) -> Result<(Arc<Parts>, Worker, Busy), RunError> {
         loop {
-            let parts = parts_for(&self.parts(), purpose);
+            let parts = chosen(&self.parts(), purpose)?;
             if let Some(fault) = &parts.fault {
                 return Err(RunError::Config(fault.clone()));
             }
@@ -29,7 +29,7 @@ impl Engine {
                 () = self.inner.abort.cancelled() => return Err(RunError::Draining),
                 worker = parts.pool.check_out() => worker,
             };
-            let now = parts_for(&self.parts(), purpose);
+            let now = chosen(&self.parts(), purpose)?;
             if !now.pool.is(&parts.pool) {
                 continue;
             }

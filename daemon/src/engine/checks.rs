@@ -123,6 +123,7 @@ impl Engine {
         let purpose = Purpose {
             kind: RunKind::Submission,
             part_of: None,
+            engine: None,
         };
         let mut facts = facts(&parts, caller, &purpose);
         facts.submission = Some(filed.facts.clone());

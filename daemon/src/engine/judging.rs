@@ -3,27 +3,30 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use ptc_protocol::detail::DecisionEntry;
+use ptc_protocol::detail::{DecisionEntry, RiskEntry};
 
 use super::{Caller, lock};
+use crate::config::EngineName;
+use crate::policy::risk::{Asked, Tab, tightened};
 use crate::policy::{Decision, Gate, Policy, ProgramFacts, Verdict};
 use crate::registry::PreparedCall;
-
-/// What runs programs.
-pub(super) const ENGINE: &str = "cpython";
 
 /// What the gate is told of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
     run: String,
+    session: String,
+    engine: EngineName,
     client: String,
     version: String,
 }
 
 impl About {
-    pub(super) fn new(run: &str, caller: &Caller) -> Self {
+    pub(super) fn new(run: &str, engine: EngineName, caller: &Caller) -> Self {
         Self {
             run: run.to_owned(),
+            session: caller.session.clone(),
+            engine,
             client: caller.client.clone().unwrap_or_default(),
             version: caller.version.clone(),
         }
@@ -36,11 +39,14 @@ pub(super) struct Judge {
     gate: Gate,
     about: About,
     counts: Mutex<Counts>,
+    /// What models were asked about its calls.
+    tab: Tab,
 }
 
 /// What the gate said of a call, and by which counts.
 #[derive(Debug)]
 pub(super) struct Judged {
+    policy: Policy,
     pub(super) decision: Decision,
     pub(super) entry: DecisionEntry,
     /// Calls judged before it, and of its tool let through before it.
@@ -60,6 +66,7 @@ impl Judge {
             gate,
             about,
             counts: Mutex::default(),
+            tab: Tab::default(),
         }
     }
 
@@ -86,7 +93,7 @@ impl Judge {
         ProgramFacts {
             client: &self.about.client,
             version: &self.about.version,
-            engine: ENGINE,
+            engine: self.about.engine.as_str(),
             run: &self.about.run,
             call_index,
             calls_to_tool,
@@ -107,46 +114,91 @@ impl Judge {
             *counts.let_through.entry(tool).or_default() += 1;
         }
         drop(counts);
-        let rules = policy.cedar().map(|said| said.digest.to_owned());
-        let entry = entry(&decision, rules);
+        let entry = entry(&decision, &policy);
         Judged {
+            policy,
             decision,
             entry,
             counts: by,
         }
     }
+
+    /// Has a call judged by the rubrics that its decision names. Every wait in it has its limit.
+    pub(super) async fn weigh(&self, judged: Judged, call: &PreparedCall, shown: &str) -> Judged {
+        let Judged {
+            policy,
+            decision,
+            counts,
+            ..
+        } = judged;
+        let facts = call.facts();
+        let asked = Asked {
+            tool: facts.tool,
+            effect: decision.effect,
+            hints: policy.hints(&facts.tool),
+            arguments: shown,
+            session: &self.about.session,
+        };
+        let opinions = match policy.risk() {
+            Some(risk) => risk.judge(&decision.rubrics, &asked, &self.tab).await,
+            None => Vec::new(),
+        };
+        let decision = tightened(decision, opinions);
+        Judged {
+            entry: entry(&decision, &policy),
+            policy,
+            decision,
+            counts,
+        }
+    }
 }
 
-/// What rules say of a call that no program makes, as if it were the first one of its run.
-pub fn judge_alone(policy: &Policy, call: &PreparedCall, client: &str) -> DecisionEntry {
+/// What rules say of a call that no program makes, as if it were the first one of its run in `engine`.
+pub fn judge_alone(
+    policy: &Policy,
+    call: &PreparedCall,
+    engine: EngineName,
+    client: &str,
+) -> DecisionEntry {
     let program = ProgramFacts {
         client,
         version: "",
-        engine: ENGINE,
+        engine: engine.as_str(),
         run: "",
         call_index: 0,
         calls_to_tool: 0,
     };
-    let rules = policy.cedar().map(|said| said.digest.to_owned());
-    entry(&policy.decide(&call.facts(), &program), rules)
+    entry(&policy.decide(&call.facts(), &program), policy)
 }
 
 /// A decision as the journal keeps it.
-fn entry(decision: &Decision, rules: Option<String>) -> DecisionEntry {
+fn entry(decision: &Decision, policy: &Policy) -> DecisionEntry {
     let reason = match &decision.verdict {
         Verdict::Allow => None,
         Verdict::Deny { reason } | Verdict::Ask { reason } => {
             Some(reason.clone()).filter(|reason| !reason.is_empty())
         }
     };
+    let said = decision.opinions.iter().map(|opinion| RiskEntry {
+        rubric: opinion.rubric.clone(),
+        verdict: Some(opinion.verdict.as_str().to_owned()),
+        why: Some(opinion.why.clone()).filter(|why| !why.is_empty()),
+    });
+    // Those after one that denied were not asked.
+    let unasked = decision.rubrics.iter().skip(decision.opinions.len());
+    let unasked = unasked.map(|rubric| RiskEntry {
+        rubric: rubric.clone(),
+        ..RiskEntry::default()
+    });
     DecisionEntry {
         verdict: decision.verdict.as_str().to_owned(),
         step: decision.step.as_str().to_owned(),
         effect: decision.effect.as_str().to_owned(),
         policies: decision.policies.clone(),
+        risk: said.chain(unasked).collect(),
         reason,
         answer: None,
         errors: decision.errors.clone(),
-        rules,
+        rules: policy.cedar().map(|said| said.digest.to_owned()),
     }
 }

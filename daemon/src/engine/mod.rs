@@ -15,6 +15,7 @@ mod record;
 mod recording;
 pub mod replay;
 mod run;
+mod second;
 pub mod streams;
 mod tally;
 mod terms;
@@ -38,7 +39,7 @@ use self::guards::{AbortWith, LiveGuard};
 use self::record::Opened;
 use self::run::{Gathered, RunLoop};
 use self::tally::Tally;
-use crate::config::{ApprovalConfig, ExecutionConfig};
+use crate::config::{ApprovalConfig, EngineName, ExecutionConfig};
 use crate::journal::{Journal, JournalError};
 use crate::metrics::Metrics;
 use crate::policy::Gate;
@@ -50,6 +51,7 @@ pub use self::approval::{Answer, Approvals, Question};
 pub use self::call::{Asker, Boxed, CallTarget};
 pub use self::judging::judge_alone;
 pub use self::outcome::Outcome;
+pub use self::second::Second;
 
 /// Workers that may be lost, one after the other, before their program began.
 const MAX_WORKERS_LOST: u32 = 4;
@@ -79,6 +81,9 @@ pub enum RunError {
     /// The configuration is not usable.
     #[error("{0}")]
     Config(String),
+    /// The engine that was named, or is the default, cannot be had.
+    #[error("the engine monty is unavailable: {0}")]
+    Engine(String),
     /// The daemon is ending.
     #[error("the daemon is ending and starts no more programs; call again in a moment")]
     Draining,
@@ -116,6 +121,18 @@ pub struct Purpose {
     pub kind: RunKind,
     /// The submission it belongs to.
     pub part_of: Option<String>,
+    /// The engine it names.
+    pub engine: Option<EngineName>,
+}
+
+impl Purpose {
+    /// A program of a client, in the engine it names.
+    pub fn program(engine: Option<EngineName>) -> Self {
+        Self {
+            engine,
+            ..Self::default()
+        }
+    }
 }
 
 /// How far a run is.
@@ -148,6 +165,10 @@ pub struct Parts {
     pub limits: ExecutionConfig,
     /// Where workers come from.
     pub pool: Pool,
+    /// What these workers run programs with.
+    pub engine: EngineName,
+    /// Where the workers of the other engine come from.
+    pub second: Second,
     /// Where calls go.
     pub target: Arc<dyn CallTarget>,
     /// What answers the helpers.

@@ -155,7 +155,13 @@ fn notes(done: &Done, error: &str) -> Vec<String> {
         .filter(|_| !AWAITING_HINTS.iter().any(|hint| error.contains(hint)))
         .take(MAX_NOTES)
         .map(|name| {
-            format!("{name}(...) was never awaited, so it did not run: write await {name}(...)")
+            if done.eager {
+                format!(
+                    "{name}(...) was never awaited: it was cancelled at the end and may have acted; write await {name}(...)"
+                )
+            } else {
+                format!("{name}(...) was never awaited, so it did not run: write await {name}(...)")
+            }
         })
         .chain(running)
         .collect()

@@ -96,7 +96,7 @@ pub(super) fn facts(parts: &Parts, caller: &Caller, purpose: &Purpose) -> Facts 
         project: caller.project.clone(),
         model: caller.model.clone(),
         ptcd: Some(ptc_protocol::BUILD.to_owned()),
-        engine: Some("cpython".to_owned()),
+        engine: Some(parts.engine.as_str().to_owned()),
         python: parts.pool.python(),
         limits: Some(limits(&parts.limits)),
         ..Facts::default()

@@ -35,7 +35,7 @@ pub(super) fn prepare(
         target,
         judge: Judge::new(
             parts.gate.clone(),
-            About::new(recorder.run(), &request.caller),
+            About::new(recorder.run(), parts.engine, &request.caller),
         ),
         approver: Approver::new(
             parts.approval,

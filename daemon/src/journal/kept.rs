@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ptc_protocol::detail::{CallEntry, DecisionEntry};
+use ptc_protocol::detail::{CallEntry, DecisionEntry, RiskEntry};
 use ptc_protocol::run::ToolErrorKind;
 use sha2::{Digest as _, Sha256};
 
@@ -23,6 +23,14 @@ pub(super) fn decision(
     let texts: &[String] = if quotes { &decision.errors } else { &[] };
     DecisionEntry {
         reason: decision.reason.as_deref().filter(|_| quotes).map(&masked),
+        risk: decision
+            .risk
+            .iter()
+            .map(|risk| RiskEntry {
+                why: risk.why.as_deref().filter(|_| quotes).map(&masked),
+                ..risk.clone()
+            })
+            .collect(),
         errors: texts.iter().map(|text| masked(text)).collect(),
         ..decision.clone()
     }

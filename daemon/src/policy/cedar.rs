@@ -44,11 +44,12 @@ pub struct Said<'a> {
 
 impl Cedar {
     /// Reads a file, or the files of a folder that end in `.cedar`, in the order of their names.
-    pub(super) fn load(path: &Path) -> Result<Self, PolicyError> {
+    pub(super) fn load(path: &Path, rubrics: &[&str]) -> Result<Self, PolicyError> {
         let sources = read(path).map_err(|fault| PolicyError::Cedar {
             faults: vec![format!("policy.cedar: {fault}")],
         })?;
-        let policies = cedar::Policies::load(&sources).map_err(|faults| PolicyError::Cedar {
+        let policies = cedar::Policies::load(&sources, rubrics);
+        let policies = policies.map_err(|faults| PolicyError::Cedar {
             faults: faults.iter().map(ToString::to_string).collect(),
         })?;
         let mut hash = Sha256::new();
@@ -118,6 +119,7 @@ impl Cedar {
         };
         Decision {
             policies: judged.policies,
+            rubrics: judged.risks,
             errors: judged.errors,
             ..Decision::new(verdict, Step::Cedar, effect)
         }

@@ -1,6 +1,7 @@
 //! What the gate says about one call, with its reasons.
 
 use super::effects::Effect;
+use super::risk::Opinion;
 
 /// What the gate says about one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,12 @@ pub struct Decision {
     pub effect: Effect,
     /// Ids of the policies that decided.
     pub policies: Vec<String>,
+    /// Rubrics by which the call is to be judged as well, before it is made or a person is asked.
+    pub rubrics: Vec<String>,
+    /// What they say.
+    pub opinions: Vec<Opinion>,
+    /// Whether a person's yes counts for this call alone, and no earlier yes counts for it.
+    pub once_only: bool,
     /// What could not be evaluated; for the journal only, since it may quote arguments.
     pub errors: Vec<String>,
 }
@@ -54,8 +61,12 @@ pub enum Step {
     Effects,
     /// The operator's Cedar policies.
     Cedar,
+    /// Rubrics in plain language: `policy.risk`.
+    Risk,
     /// Calls that need a person: `policy.ask`.
     Ask,
+    /// Calls that need a person and were allowed beforehand: `policy.grants`.
+    Grant,
 }
 
 impl Step {
@@ -65,7 +76,9 @@ impl Step {
             Self::Visibility => "visibility",
             Self::Effects => "effects",
             Self::Cedar => "cedar",
+            Self::Risk => "risk",
             Self::Ask => "ask",
+            Self::Grant => "grant",
         }
     }
 }
@@ -78,6 +91,9 @@ impl Decision {
             step,
             effect,
             policies: Vec::new(),
+            rubrics: Vec::new(),
+            opinions: Vec::new(),
+            once_only: false,
             errors: Vec::new(),
         }
     }

@@ -31,6 +31,14 @@ pub enum PolicyError {
         /// What is wrong with them, each with its place.
         faults: Vec<String>,
     },
+    /// A rubric cannot be judged by.
+    #[error("policy.risk {rubric}: {cause}")]
+    Risk {
+        /// The rubric.
+        rubric: String,
+        /// Why not.
+        cause: String,
+    },
 }
 
 /// Which tools exist in one configuration.

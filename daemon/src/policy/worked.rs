@@ -38,7 +38,7 @@ fn policy(folder: &std::path::Path, text: &str) -> Policy {
         write: vec!["mcp__m__add".to_owned()],
         destructive: Vec::new(),
     };
-    Policy::load(&config).unwrap_or_else(|error| panic!("{text}\n{error}"))
+    Policy::load(&config, &|_| Ok(String::new())).unwrap_or_else(|error| panic!("{text}\n{error}"))
 }
 
 fn allows(policy: &Policy, (tool, arguments, counts, client): &Row) -> bool {
@@ -51,6 +51,7 @@ fn allows(policy: &Policy, (tool, arguments, counts, client): &Row) -> bool {
             plain: &callable,
             server,
             tool: name,
+            description: None,
             annotations: None,
             input_schema: None,
         },
@@ -159,7 +160,7 @@ fn the_files_of_a_folder_make_one_set_and_what_is_missing_is_named() {
     let load = |path: &std::path::Path| {
         let mut config = Config::default();
         config.policy.cedar = Some(path.to_owned());
-        Policy::load(&config)
+        Policy::load(&config, &|_| Ok(String::new()))
     };
     let said = |path: &std::path::Path| load(path).unwrap_err().to_string();
     assert!(said(folder.path()).contains("holds no file that ends in .cedar"));
@@ -179,6 +180,7 @@ fn the_files_of_a_folder_make_one_set_and_what_is_missing_is_named() {
                 plain: "mcp__m__t",
                 server: "m",
                 tool: "t",
+                description: None,
                 annotations: None,
                 input_schema: None,
             },

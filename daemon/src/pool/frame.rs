@@ -225,12 +225,19 @@ pub struct Place {
 
 /// The body of a done frame.
 #[derive(Debug, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of a program that is over, and any of them may hold"
+)]
 pub struct Done {
     /// Whether the program came to its end.
     pub ok: bool,
     /// Tools whose calls were never awaited.
     #[serde(default)]
     pub unawaited: Vec<String>,
+    /// Whether calls begin where they are made, so that one never awaited was under way at the end.
+    #[serde(default)]
+    pub eager: bool,
     /// What it raised.
     #[serde(default)]
     pub error: Option<ProgramError>,

@@ -78,6 +78,8 @@ struct State {
     last_checkout: Option<Instant>,
     made: Made,
     fault: Option<String>,
+    /// The version that the last worker said.
+    version: Option<String>,
 }
 
 /// Workers since the pool was made.
@@ -110,13 +112,22 @@ impl Pool {
 
     /// A worker for one program: a warm one, else a fresh one.
     pub async fn check_out(&self) -> Result<CheckedOut, PoolError> {
+        self.take(true).await
+    }
+
+    /// A worker whose interpreter shares its hash seed and its addresses with no other: never a forked one.
+    pub async fn check_out_unforked(&self) -> Result<CheckedOut, PoolError> {
+        self.take(false).await
+    }
+
+    async fn take(&self, forked: bool) -> Result<CheckedOut, PoolError> {
         if let Err(refusal) = self.inner.sandbox.state() {
             return Err(PoolError::Refused(refusal.message));
         }
-        let warm = self.inner.take_warm();
+        let warm = self.inner.take_warm(forked);
         let worker = match warm {
             Some(worker) => worker,
-            None => self.inner.spawn().await?,
+            None => self.inner.spawn(forked).await?,
         };
         {
             let mut state = lock(&self.inner.state);
@@ -143,7 +154,9 @@ impl Pool {
 
     /// The interpreter's version; `None` where programs are refused.
     pub fn python(&self) -> Option<String> {
-        Some(self.inner.sandbox.state().ok()?.version)
+        let proved = self.inner.sandbox.state().ok()?.version;
+        let said = lock(&self.inner.state).version.clone();
+        Some(said.unwrap_or(proved))
     }
 
     /// Workers made since the pool was.
@@ -236,31 +249,43 @@ impl Inner {
         self.wake.notify_one();
     }
 
-    /// The oldest warm worker that still lives.
-    fn take_warm(&self) -> Option<Worker> {
+    /// The oldest warm worker that still lives, and is no forked one unless it may be.
+    fn take_warm(&self, forked: bool) -> Option<Worker> {
         let mut state = lock(&self.state);
-        while let Some((mut worker, _)) = state.warm.pop_front() {
+        loop {
+            let may_be = |(worker, _): &(Worker, Instant)| forked || !worker.is_forked();
+            let at = state.warm.iter().position(may_be)?;
+            let (mut worker, _) = state.warm.remove(at)?;
             if worker.is_idle() {
                 return Some(worker);
             }
         }
-        None
     }
 
-    async fn spawn(&self) -> Result<Worker, PoolError> {
+    /// A fresh worker, forked where that may be and can be.
+    async fn spawn(&self, forked: bool) -> Result<Worker, PoolError> {
         let ready = self
             .sandbox
             .state()
             .map_err(|refusal| PoolError::Refused(refusal.message))?;
-        let warmed = match self.sandbox.spawn().await {
+        let process = if forked {
+            self.sandbox.spawn().await
+        } else {
+            self.sandbox.spawn_unforked().await
+        };
+        let warmed = match process {
             Ok(process) => Worker::warm(process, self.max_emit, ready.confinement).await,
             Err(error) => Err(error.into()),
         };
-        let made = &mut lock(&self.state).made;
+        let mut state = lock(&self.state);
         match &warmed {
-            Ok(_) => made.started += 1,
-            Err(_) => made.failed += 1,
+            Ok(worker) => {
+                state.made.started += 1;
+                state.version = Some(worker.version.clone());
+            }
+            Err(_) => state.made.failed += 1,
         }
+        drop(state);
         warmed
     }
 
@@ -292,7 +317,7 @@ async fn keep_warm(pool: std::sync::Weak<Inner>) {
     loop {
         let Some(inner) = pool.upgrade() else { return };
         if inner.sandbox.state().is_ok() && inner.upkeep() {
-            match inner.spawn().await {
+            match inner.spawn(true).await {
                 Ok(worker) => {
                     let mut state = lock(&inner.state);
                     state.warm.push_back((worker, Instant::now()));

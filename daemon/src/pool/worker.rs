@@ -34,6 +34,8 @@ pub struct Worker {
     pub stderr: Receiver,
     /// The tier it is confined by.
     pub confinement: Confinement,
+    /// The interpreter's version, as its hello had it.
+    pub version: String,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -46,7 +48,9 @@ impl Worker {
     ) -> Result<Self, PoolError> {
         let mut worker = Self::attach(process, max_emit, confinement)?;
         match tokio::time::timeout(HELLO_TIMEOUT, worker.frames.next()).await {
-            Ok(Some(Ok(FromWorker::Hello(hello)))) if hello.protocol == FRAME_PROTOCOL => {}
+            Ok(Some(Ok(FromWorker::Hello(hello)))) if hello.protocol == FRAME_PROTOCOL => {
+                worker.version = hello.python;
+            }
             Ok(Some(Ok(frame))) => {
                 return Err(PoolError::NoHello {
                     detail: format!("it sent {frame:?}"),
@@ -102,6 +106,7 @@ impl Worker {
             stdout: Receiver::from_owned_fd(stdout)?,
             stderr: Receiver::from_owned_fd(stderr)?,
             confinement,
+            version: String::new(),
             tasks: [reader, writing],
         })
     }
@@ -113,6 +118,11 @@ impl Worker {
                 self.frames.queue.try_recv(),
                 Err(mpsc::error::TryRecvError::Empty)
             )
+    }
+
+    /// Whether it shares its hash seed and its addresses with others.
+    pub(super) fn is_forked(&self) -> bool {
+        self.process.is_forked()
     }
 
     /// A handle that queues frames; it waits where the worker does not read.

@@ -168,6 +168,7 @@ pub(super) fn facts<'a>(
         plain,
         server,
         tool: &tool.name,
+        description: tool.description.as_deref(),
         annotations: tool.annotations.as_ref(),
         input_schema: tool.input_schema.as_ref(),
     }

@@ -56,9 +56,19 @@ impl Sandbox {
         }
     }
 
+    /// Whether workers are forked now: none is here.
+    pub fn is_forking(&self) -> bool {
+        false
+    }
+
     /// A fresh worker with the limits of the configuration.
     pub async fn spawn(&self) -> Result<WorkerProcess, SandboxError> {
         self.spawn_limited(self.inner.limits).await
+    }
+
+    /// The same: none is forked here.
+    pub async fn spawn_unforked(&self) -> Result<WorkerProcess, SandboxError> {
+        self.spawn().await
     }
 
     /// A fresh worker with limits of its own.
@@ -71,6 +81,15 @@ impl Sandbox {
                 message: refusal.message.clone(),
             }),
         }
+    }
+
+    /// Workers of other programs are made on Linux only.
+    pub async fn of_program(&self, _: &Path) -> Result<Self, Refusal> {
+        self.state()?;
+        std::future::ready(Err(Refusal {
+            message: "the engine monty runs on Linux only".to_owned(),
+        }))
+        .await
     }
 
     /// There is none for all workers.

@@ -85,6 +85,16 @@ impl Forking {
         ))
     }
 
+    /// Whether workers are forked now.
+    pub(super) fn is_forking(&self) -> bool {
+        match &*self.lock() {
+            State::Proved(_, link) => link
+                .upgrade()
+                .is_some_and(|link| !link.is_lost() && link.is_serving()),
+            _ => false,
+        }
+    }
+
     /// A forked worker; `None` where the next one has to be a fresh interpreter. Waits for the proof the first time.
     pub(super) async fn spawn(
         self: &Arc<Self>,
@@ -158,7 +168,10 @@ impl Forking {
         let (forking, wardens) = (Arc::clone(self), Arc::clone(wardens));
         tokio::spawn(async move {
             let proved = forking.try_out(&wardens).await;
-            if let Err(why) = &proved {
+            // Where the sandbox was stopped meanwhile the server ended with it, and nobody misses it.
+            if let Err(why) = &proved
+                && !wardens.is_stopped()
+            {
                 tracing::warn!(why, "there is no fork server");
             }
             *forking.lock() = match proved {

@@ -222,7 +222,7 @@ impl Link {
             channel,
             (stdout, stderr),
             (started.pid, started.pidfd),
-            limits,
+            (limits, how != How::Exec),
             exits,
         ))
     }

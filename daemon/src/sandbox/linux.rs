@@ -1,6 +1,6 @@
 //! The sandbox on Linux: proves a tier at start, then hands out verified workers of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ use super::verify::{Expected, verify};
 use super::wire::{How, Plan};
 use super::{
     Limits, Ready, Refusal, SandboxConfig, SandboxError, WorkerProcess, canary, container, refusal,
-    sys, tier,
+    sys, tier, view,
 };
 
 /// The program that is running, even where its file has been replaced since.
@@ -73,6 +73,11 @@ impl Wardens {
     /// A number that no other worker has.
     pub(super) fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether there is to be no warden any more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.lock().is_none()
     }
 
     /// Whether Landlock holds workers.
@@ -131,6 +136,14 @@ impl Sandbox {
         }
     }
 
+    /// Whether workers are forked now: a fork server was proved, and serves.
+    pub fn is_forking(&self) -> bool {
+        match self.inner.state.as_ref().map(|proved| &proved.source) {
+            Ok(Source::Warden(_, _, forking)) => forking.is_forking(),
+            Ok(Source::Engine(_)) | Err(_) => false,
+        }
+    }
+
     /// A fresh worker with the limits of the configuration. Waits at most 15 s, twice that if the warden is lost.
     pub async fn spawn(&self) -> Result<WorkerProcess, SandboxError> {
         self.spawn_limited(self.inner.limits).await
@@ -138,6 +151,16 @@ impl Sandbox {
 
     /// A fresh worker with limits of its own.
     pub async fn spawn_limited(&self, limits: Limits) -> Result<WorkerProcess, SandboxError> {
+        self.make(limits, true).await
+    }
+
+    /// A fresh worker with the limits of the configuration that is an interpreter of its own, also where others are
+    /// forked. Waits at most 15 s, twice that if the warden is lost.
+    pub async fn spawn_unforked(&self) -> Result<WorkerProcess, SandboxError> {
+        self.make(self.inner.limits, false).await
+    }
+
+    async fn make(&self, limits: Limits, may_fork: bool) -> Result<WorkerProcess, SandboxError> {
         let proved = match &self.inner.state {
             Ok(proved) => proved,
             Err(refusal) => {
@@ -154,7 +177,8 @@ impl Sandbox {
             }
         };
         // A server passes on its own limits at most, and those of another worker are not its own.
-        if limits == self.inner.limits
+        if may_fork
+            && limits == self.inner.limits
             && let Some(worker) = forking.spawn(wardens, wardens.next_id()).await
         {
             return Ok(worker);
@@ -170,6 +194,61 @@ impl Sandbox {
         };
         verify(&worker, expected)?;
         Ok(worker)
+    }
+
+    /// A sandbox of the same tier whose workers are `program`, which must be linked statically: they see nothing but it,
+    /// and it is started without arguments. The tier is proved for it anew: started with the argument `canary` it must try
+    /// what no program may do, and answer as the canary of an interpreter does.
+    pub async fn of_program(&self, program: &Path) -> Result<Self, Refusal> {
+        let proved = self.inner.state.as_ref().map_err(Refusal::clone)?;
+        let Source::Warden(wardens, expected, _) = &proved.source else {
+            let message = "the tier container has no such workers; write another execution.sandbox"
+                .to_owned();
+            return Err(Refusal { message });
+        };
+        let failed = |error: SandboxError| Refusal {
+            message: error.to_string(),
+        };
+        let confinement = proved.ready.confinement;
+        let link = Link::start(&wardens.program, expected.inside).map_err(failed)?;
+        let mut ready = Ready {
+            python: program.to_owned(),
+            version: String::new(),
+            notes: Vec::new(),
+            ..proved.ready.clone()
+        };
+        if confinement != Confinement::None {
+            let trial = plan_of_program(confinement, program, "canary");
+            let (_, version) = try_plan(&link, trial, *expected, self.inner.limits)
+                .await
+                .map_err(|fault| Refusal {
+                    message: match fault {
+                        Fault::Worker(error) => error.to_string(),
+                        Fault::Canary(detail) => {
+                            format!("the test of its confinement failed: {detail}")
+                        }
+                    },
+                })?;
+            ready.version = version;
+        }
+        let plan = plan_of_program(confinement, program, "");
+        configure(&link, &plan).await.map_err(failed)?;
+        let wardens = Wardens {
+            program: wardens.program.clone(),
+            plan,
+            current: Mutex::new(Some(Arc::new(link))),
+            next: AtomicU64::new(1),
+        };
+        // A fork server is an interpreter that runs Python's text; such a program starts as fast by itself.
+        let forking = Forking::new(*expected, self.inner.limits, Wanted::No);
+        let source = Source::Warden(Arc::new(wardens), *expected, forking);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                state: Ok(Proved { ready, source }),
+                limits: self.inner.limits,
+                next: AtomicU64::new(1),
+            }),
+        })
     }
 
     /// Process id of the warden, while there is one.
@@ -334,18 +413,34 @@ async fn try_out(
     limits: Limits,
 ) -> Result<Expected, Fault> {
     let plan = plan(confinement, found, canary::TEXT.to_owned());
-    let filters = configure(link, &plan).await?;
     let expected = Expected {
-        filters: Some(filters),
+        filters: None,
         user: interpreter::worker_user(),
         inside: confinement == Confinement::Full,
     };
+    let (expected, _) = try_plan(link, plan, expected, limits).await?;
+    Ok(expected)
+}
+
+/// Starts one worker by a plan that has it try to get out. Gives what each later worker is compared with, which is
+/// `expected` with the filters of this plan, and the version that it told.
+async fn try_plan(
+    link: &Link,
+    plan: Plan,
+    expected: Expected,
+    limits: Limits,
+) -> Result<(Expected, String), Fault> {
+    let filters = configure(link, &plan).await?;
+    let expected = Expected {
+        filters: Some(filters),
+        ..expected
+    };
     let worker = link.spawn(0, limits, How::Exec).await?;
     verify(&worker, expected)?;
-    canary::run(&worker, expected.inside, expected.inside && plan.landlock)
+    let version = canary::run(&worker, expected.inside, expected.inside && plan.landlock)
         .await
         .map_err(Fault::Canary)?;
-    Ok(expected)
+    Ok((expected, version))
 }
 
 async fn configure(link: &Link, plan: &Plan) -> Result<usize, SandboxError> {
@@ -365,9 +460,29 @@ pub(super) fn plan(confinement: Confinement, found: &Interpreter, boot: String) 
     Plan {
         tier: confined.then(|| confinement.as_str().to_owned()),
         python: found.python.clone(),
+        is_python: true,
         boot,
         reach,
         landlock: confined && has_landlock().is_ok(),
         root: inside.then(|| found.root.clone()),
+    }
+}
+
+/// The plan of workers that need no file but their program.
+fn plan_of_program(confinement: Confinement, program: &Path, argument: &str) -> Plan {
+    let confined = confinement != Confinement::None;
+    let inside = confinement == Confinement::Full;
+    let mut reach = Reach::default();
+    if confined {
+        reach.execute.push(program.to_owned());
+    }
+    Plan {
+        tier: confined.then(|| confinement.as_str().to_owned()),
+        python: program.to_owned(),
+        is_python: false,
+        boot: argument.to_owned(),
+        reach,
+        landlock: confined && has_landlock().is_ok(),
+        root: inside.then(|| view::plan(&[program.to_owned()], Vec::new())),
     }
 }

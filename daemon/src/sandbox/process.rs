@@ -25,6 +25,8 @@ pub struct WorkerProcess {
     /// What the worker writes to descriptor 2.
     pub stderr: OwnedFd,
     hold: Hold,
+    /// Whether it was forked off a fork server.
+    forked: bool,
     /// Unknown for one that a task tends.
     limits: Option<Limits>,
     exits: oneshot::Receiver<Exit>,
@@ -70,7 +72,7 @@ impl WorkerProcess {
         channel: UnixStream,
         (stdout, stderr): (OwnedFd, OwnedFd),
         (pid, pidfd): (i32, OwnedFd),
-        limits: Limits,
+        (limits, forked): (Limits, bool),
         exits: oneshot::Receiver<Exit>,
     ) -> Self {
         Self {
@@ -79,6 +81,7 @@ impl WorkerProcess {
             stdout,
             stderr,
             hold: Hold::Process { pid, pidfd },
+            forked,
             limits: Some(limits),
             exits,
             exit: None,
@@ -99,6 +102,7 @@ impl WorkerProcess {
             stdout,
             stderr,
             hold: Hold::Reins(reins),
+            forked: false,
             limits: None,
             exits,
             exit: None,
@@ -153,6 +157,11 @@ impl WorkerProcess {
         });
         self.exit = Some(exit);
         exit
+    }
+
+    /// Whether it was forked off a fork server, and has the hash seed and the addresses of others.
+    pub fn is_forked(&self) -> bool {
+        self.forked
     }
 
     /// What it was started with.

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ptc_protocol::run::Confinement;
 use serde_json::Value;
@@ -128,6 +129,7 @@ impl Ground {
             limits: self.limits,
             filters: 0,
             how: How::Exec,
+            next: AtomicU64::new(0),
         };
         weak.filters = weak
             .configure(self.plan(tier, boot, without), without)
@@ -160,6 +162,8 @@ pub struct Weak {
     limits: Limits,
     filters: usize,
     how: How,
+    /// The number of its next worker.
+    next: AtomicU64,
 }
 
 impl Weak {
@@ -177,7 +181,8 @@ impl Weak {
 
     /// A worker that nobody has looked at.
     pub async fn spawn(&self) -> Result<WorkerProcess, SandboxError> {
-        self.link.spawn(0, self.limits, self.how).await
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.link.spawn(id, self.limits, self.how).await
     }
 
     /// A worker that was looked at from outside, as ptcd looks at each.

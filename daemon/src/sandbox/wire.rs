@@ -164,7 +164,9 @@ pub(super) struct Plan {
     pub(super) tier: Option<String>,
     /// The interpreter.
     pub(super) python: PathBuf,
-    /// The text it starts with.
+    /// Whether it is a Python; another program takes no options, and nothing of it is forked.
+    pub(super) is_python: bool,
+    /// The text it starts with; of another program the one argument, or none where this is empty.
     pub(super) boot: String,
     /// What it may reach.
     pub(super) reach: Reach,
@@ -179,6 +181,7 @@ impl Plan {
         json!({
             "tier": self.tier,
             "python": self.python.to_str(),
+            "is_python": self.is_python,
             "boot": self.boot,
             "reach": self.reach.to_json(),
             "landlock": self.landlock,

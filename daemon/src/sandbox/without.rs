@@ -1,9 +1,12 @@
 //! The layers of a worker's confinement by name, so that a test can have one left out.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use super::forks::Renewal;
 
 /// One layer of what confines a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -141,6 +144,8 @@ pub struct Without {
     pub profile: Option<String>,
     /// Folders that may be read though programs do not need them.
     pub shown: Vec<PathBuf>,
+    /// Forks and milliseconds after which a fork server is replaced, in place of the built-in numbers.
+    pub renewal: Option<(u32, u64)>,
 }
 
 /// The part of a plan's text that only tests write.
@@ -164,6 +169,15 @@ impl Without {
         self.layers.contains(&layer)
     }
 
+    /// When a fork server is replaced.
+    pub(super) fn renewal(&self) -> Renewal {
+        self.renewal
+            .map_or_else(Renewal::default, |(forks, age)| Renewal {
+                forks,
+                age: Duration::from_millis(age),
+            })
+    }
+
     /// The flags among `spaces` that stay, each named with the layer that it makes.
     pub(super) fn keep(&self, spaces: &[(i32, Layer)]) -> i32 {
         spaces
@@ -176,7 +190,7 @@ impl Without {
     pub(super) fn to_json(&self) -> Value {
         let layers: Vec<&str> = self.layers.iter().map(|layer| layer.as_str()).collect();
         let shown: Vec<&str> = self.shown.iter().filter_map(|path| path.to_str()).collect();
-        json!({"layers": layers, "profile": self.profile, "shown": shown})
+        json!({"layers": layers, "profile": self.profile, "shown": shown, "renewal": self.renewal})
     }
 }
 
@@ -190,6 +204,7 @@ mod tests {
             layers: LAYERS.to_vec(),
             profile: Some("{}".into()),
             shown: vec!["/a b".into()],
+            renewal: Some((7, u64::MAX)),
         };
         let text = json!({"tier": null, "without": without.to_json()}).to_string();
         let back: Weakened = serde_json::from_str(&text).unwrap();

@@ -253,14 +253,17 @@ fn interpreter(making: &Making<'_>, variables: &[&CStr]) -> io::Result<HiddenExe
     let plan = making.plan;
     let path = CString::new(plan.python.as_os_str().as_bytes()).map_err(io::Error::other)?;
     let mut arguments = vec![path.clone()];
+    let options: &[&str] = if plan.is_python {
+        &["-I", "-S", "-B", "-X", "utf8", "-c"]
+    } else {
+        &[]
+    };
     let texts = match making.server {
         Some(setup) => vec![forks::TEXT, &plan.boot, canary::TEXT, &setup.text],
+        None if plan.boot.is_empty() && !plan.is_python => Vec::new(),
         None => vec![&*plan.boot],
     };
-    for text in ["-I", "-S", "-B", "-X", "utf8", "-c"]
-        .into_iter()
-        .chain(texts)
-    {
+    for text in options.iter().copied().chain(texts) {
         arguments.push(CString::new(text).map_err(io::Error::other)?);
     }
     let variables = variables.iter().copied().map(CStr::to_owned).collect();

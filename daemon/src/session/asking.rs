@@ -53,7 +53,8 @@ pub(super) struct NoAsker;
 
 impl Asker for NoAsker {
     fn ask(&self, question: Question) -> Boxed<'static, Answer> {
-        let why = if question.reason.is_empty() {
+        // A model's words about a call are for people: a program would learn from them what to try next.
+        let why = if question.reason.is_empty() || question.once_only {
             String::new()
         } else {
             format!(" ({})", question.reason)
@@ -114,7 +115,7 @@ async fn elicit(peer: Peer<RoleServer>, question: Question, mut to: oneshot::Sen
             let answer = match response {
                 Ok(Ok(ClientResult::ElicitResult(result))) => {
                     let result = serde_json::to_value(result).unwrap_or_default();
-                    answer_of(&result, is_whole(&question))
+                    answer_of(&result, may_grant(&question))
                 }
                 Ok(Ok(_)) => no("the client's answer was none to this question"),
                 Ok(Err(_)) | Err(_) => lost(),
@@ -142,7 +143,7 @@ impl Asked {
 
     /// Takes the client's result, an elicitation's.
     pub(super) fn take(self, result: &Value) {
-        let answer = answer_of(result, is_whole(&self.question));
+        let answer = answer_of(result, may_grant(&self.question));
         let _ = self.answer.send(answer);
     }
 }
@@ -178,7 +179,7 @@ impl Asker for ByAnswer {
 
 /// The form that a person fills in.
 pub(super) fn form(question: &Question) -> Option<ElicitRequest> {
-    let choices = if is_whole(question) {
+    let choices = if may_grant(question) {
         json!([ONCE, TOOL, DENY])
     } else {
         json!([ONCE, DENY])
@@ -221,8 +222,9 @@ fn message(question: &Question) -> String {
     text
 }
 
-fn is_whole(question: &Question) -> bool {
-    question.arguments.len() <= MAX_SHOWN
+/// Whether a yes may count for more than this call.
+fn may_grant(question: &Question) -> bool {
+    question.arguments.len() <= MAX_SHOWN && !question.once_only
 }
 
 /// Arguments as they are shown; long ones by head, tail, size and hash, since what is not shown may hold anything.
@@ -287,6 +289,7 @@ mod tests {
             effect: "write",
             reason: "it \u{1b}[2J costs money".to_owned(),
             arguments: arguments.to_owned(),
+            once_only: false,
         }
     }
 
@@ -311,6 +314,11 @@ mod tests {
         };
         assert_eq!(choices("{}"), json!([ONCE, TOOL, DENY]));
         assert_eq!(choices(&"x".repeat(3000)), json!([ONCE, DENY]));
+        let once_only = Question {
+            once_only: true,
+            ..question("{}")
+        };
+        assert!(!may_grant(&once_only));
     }
 
     #[test]

@@ -63,6 +63,7 @@ impl Session {
         let purpose = Purpose {
             kind: RunKind::Inspection,
             part_of: None,
+            engine: None,
         };
         match self.run_without_tools(code, purpose, context).await {
             Ok(outcome) => inspected(&outcome, left, most),
@@ -102,6 +103,7 @@ impl Session {
             let purpose = Purpose {
                 kind: RunKind::Submission,
                 part_of: Some(filing.run.clone()),
+                engine: None,
             };
             match self
                 .run_without_tools(program.code.clone(), purpose, context)

@@ -12,9 +12,10 @@ use tracing::Instrument as _;
 use super::apart::CancelWith;
 use super::asking::{ByAnswer, ByRequest, NoAsker, can_be_asked};
 use super::rounds::{KEPT, Next, Ran, Retry, Running, hash};
+use super::tools::{Given, names_tools};
 use super::{
-    FIRST_CONNECTION, Face, NAMED_CONNECTION, Session, failure, is_modern, names_tools, progress,
-    render, session_span,
+    FIRST_CONNECTION, Face, NAMED_CONNECTION, Session, failure, is_modern, progress, render,
+    session_span,
 };
 use crate::engine::{Asker, Progress, Purpose, Request};
 
@@ -22,7 +23,7 @@ impl Session {
     /// Runs a program, or goes on with one whose questions the client has answered.
     pub(super) async fn execute(
         &self,
-        code: String,
+        given: Given,
         retry: Retry,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
@@ -34,9 +35,9 @@ impl Session {
             }
         }
         let mut running = if retry.is_new() {
-            self.begin(code, context).await
+            self.begin(given, context).await
         } else {
-            match self.rounds.take_up(&retry, &code) {
+            match self.rounds.take_up(&retry, &given.text) {
                 Ok(running) => running,
                 Err(text) => return failure(&text).into(),
             }
@@ -80,7 +81,8 @@ impl Session {
         }
     }
 
-    async fn begin(&self, code: String, context: &RequestContext<RoleServer>) -> Running {
+    async fn begin(&self, given: Given, context: &RequestContext<RoleServer>) -> Running {
+        let code = given.text;
         let cancel = CancellationToken::new();
         let stop = CancelWith::new(&self.gone, &cancel);
         let waits = CancelWith::new(&context.ct, &cancel);
@@ -111,7 +113,7 @@ impl Session {
         let request = Request {
             code,
             caller: self.caller(context),
-            purpose: Purpose::default(),
+            purpose: Purpose::program(given.engine),
             asker,
             progress,
             cancel: cancel.clone(),

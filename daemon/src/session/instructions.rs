@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Face;
-use crate::config::ExposedTool;
+use crate::config::{EngineName, ExposedTool};
 use ptc_protocol::run::Confinement;
 
 /// Longest text, in characters; the first 512 are complete by themselves.
@@ -27,7 +27,10 @@ pub(super) fn instructions(face: &Face) -> String {
             face,
         );
     }
-    let python = face.python.as_deref().unwrap_or_default();
+    // The version is CPython's.
+    let python = face.python.as_deref();
+    let python = python.filter(|_| face.engines.default == EngineName::Cpython);
+    let python = python.unwrap_or_default();
     let mut text = format!("Runs Python {python} programs").replace("  ", " ");
     text.push_str(
         " that call the tools of the user's MCP servers. Use execute_program \
@@ -87,6 +90,7 @@ fn with_servers(text: &str, face: &Face) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EnginesConfig;
 
     #[test]
     fn the_first_512_characters_stand_alone_and_the_whole_is_bounded() {
@@ -122,10 +126,20 @@ mod tests {
             vec![InspectTool],
             vec![],
         ] {
-            for confinement in [None, Some(Confinement::None), Some(Confinement::Landlock)] {
+            for (confinement, offered) in [
+                (None, 1),
+                (Some(Confinement::None), 1),
+                (Some(Confinement::Landlock), 1),
+                (Some(Confinement::Landlock), 2),
+            ] {
+                let engines = EnginesConfig {
+                    offered: [EngineName::Cpython, EngineName::Monty][..offered].to_vec(),
+                    ..EnginesConfig::default()
+                };
                 let face = Face {
                     expose: expose.clone(),
                     purposes: purposes.clone(),
+                    engines,
                     confinement,
                     ..Face::default()
                 };
@@ -133,7 +147,10 @@ mod tests {
                 let together = text.chars().count() + super::super::tools::characters(&face);
                 assert!(together / 4 < 700, "{expose:?}: {together} characters");
                 assert!(text.chars().count() <= MAX_INSTRUCTIONS);
-                assert_eq!(text.contains("does things"), !expose.is_empty(), "{text}");
+                // The choice of an engine takes the room of the purposes.
+                if offered == 1 {
+                    assert_eq!(text.contains("does things"), !expose.is_empty(), "{text}");
+                }
             }
         }
     }

@@ -47,7 +47,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::config::{ExposedTool, StructuredContent, SubmitConfig};
+use crate::config::{EnginesConfig, ExposedTool, StructuredContent, SubmitConfig};
 use crate::engine::{Engine, Outcome};
 use crate::journal::Journal;
 use crate::registry::Registry;
@@ -103,6 +103,8 @@ pub struct Face {
     pub purposes: Vec<(String, String)>,
     /// The version of Python that runs programs, such as `3.11`; `None` when programs are refused.
     pub python: Option<String>,
+    /// The engines programs may run in.
+    pub engines: EnginesConfig,
     /// The tier in force; `None` when programs are refused.
     pub confinement: Option<Confinement>,
     /// The faults of the configuration; every program and list is answered with them.
@@ -120,6 +122,7 @@ impl Default for Face {
             max_output_bytes: config.execution.max_output_bytes,
             purposes: Vec::new(),
             python: None,
+            engines: config.execution.engines,
             confinement: None,
             fault: None,
         }
@@ -403,8 +406,8 @@ impl ServerHandler for Session {
                 None,
             ));
         };
-        let argument = match tools::argument(tool, request.arguments.clone()) {
-            Ok(argument) => argument,
+        let given = match tools::given(tool, request.arguments.clone(), &face.engines) {
+            Ok(given) => given,
             Err(fault) => return Ok(failure(&fault).into()),
         };
         if let Some(fault) = &face.fault
@@ -418,11 +421,11 @@ impl ServerHandler for Session {
                     state: request.request_state,
                     responses: request.input_responses,
                 };
-                return Ok(self.execute(argument, retry, &context).await);
+                return Ok(self.execute(given, retry, &context).await);
             }
-            ExposedTool::InspectTool => self.inspect(&argument),
+            ExposedTool::InspectTool => self.inspect(&given.text),
             ExposedTool::ListCallableTools => self.list().await,
-            ExposedTool::RunPython => self.run_python(argument, &context).await,
+            ExposedTool::RunPython => self.run_python(given.text, &context).await,
             ExposedTool::SubmitExecuteUnconfirmed | ExposedTool::SubmitOutcome => {
                 self.submit(request.arguments, &context).await
             }
@@ -439,18 +442,6 @@ fn is_modern(context: &RequestContext<RoleServer>) -> bool {
 
 fn fresh_ms() -> u64 {
     u64::try_from(FRESH.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Whether a program looks as if it wanted tools.
-fn names_tools(code: &str) -> bool {
-    [
-        "mcp__",
-        "list_callable_tools",
-        "inspect_tool",
-        "server_status",
-    ]
-    .iter()
-    .any(|name| code.contains(name))
 }
 
 fn failure(text: &str) -> CallToolResult {

@@ -7,7 +7,7 @@ use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use super::Face;
-use crate::config::ExposedTool;
+use crate::config::{EngineName, EnginesConfig, ExposedTool};
 
 const EXECUTE: &str = "Runs a Python program (standard library, top-level await) in which every tool \
 of the user's MCP servers is an async function with keyword arguments:\n\
@@ -24,6 +24,11 @@ const CONFINED: &str = "The program has no network, processes, environment or fi
 scratch folder.";
 const UNCONFINED: &str = "WARNING: the program is NOT confined (execution.sandbox: none): it can \
 reach the user's files and the network.";
+
+/// What a program in the engine monty cannot do, as far as programs often try: the rest is told when one tries it. The
+/// definitions and the instructions together have little room.
+const MONTY: &str = "\n- Engine monty runs part of Python: no class bases, yield, del, methods as values, create_task, \
+open, few modules; tool_error(e) for e.kind.";
 
 const INSPECT: &str = "Returns one callable tool's description, input schema and output schema. \
 Look before you call: arguments are checked by it.";
@@ -65,7 +70,7 @@ fn definition(tool: ExposedTool, face: &Face) -> Tool {
         ExposedTool::ExecuteProgram => (
             "Run program",
             EXECUTE,
-            schema(Some(("code", "Python source"))),
+            with_engines(schema(Some(("code", "Python source"))), &face.engines),
         ),
         ExposedTool::InspectTool => (
             "Inspect tool",
@@ -98,7 +103,11 @@ fn definition(tool: ExposedTool, face: &Face) -> Tool {
     } else {
         CONFINED
     };
-    let mut definition = Tool::new(tool.name(), text.replace("{CONFINED}", confined), schema);
+    let mut text = text.replace("{CONFINED}", confined);
+    if tool == ExposedTool::ExecuteProgram && face.engines.offers(EngineName::Monty) {
+        text.push_str(MONTY);
+    }
+    let mut definition = Tool::new(tool.name(), text, schema);
     definition.title = Some(title.to_owned());
     definition.annotations = Some(annotations);
     if tool == ExposedTool::ExecuteProgram {
@@ -133,8 +142,75 @@ fn schema(parameter: Option<(&str, &str)>) -> JsonObject {
     schema
 }
 
+/// Adds the choice of an engine where there is one.
+fn with_engines(mut schema: JsonObject, engines: &EnginesConfig) -> JsonObject {
+    if engines.offered.len() > 1
+        && let Some(Value::Object(properties)) = schema.get_mut("properties")
+    {
+        let names: Vec<&str> = engines.offered.iter().map(|one| one.as_str()).collect();
+        properties.insert(
+            "engine".to_owned(),
+            json!({"type": "string", "enum": names, "default": engines.default.as_str()}),
+        );
+    }
+    schema
+}
+
+/// What a call of one of the daemon's tools gives.
+#[derive(Debug)]
+pub(super) struct Given {
+    /// The tool's one text.
+    pub(super) text: String,
+    /// The engine it names.
+    pub(super) engine: Option<EngineName>,
+}
+
+/// Reads the arguments of a tool, or says what is wrong with them.
+pub(super) fn given(
+    tool: ExposedTool,
+    mut arguments: Option<JsonObject>,
+    engines: &EnginesConfig,
+) -> Result<Given, String> {
+    let engine = engine(engines, tool, arguments.as_mut())?;
+    let text = argument(tool, arguments)?;
+    Ok(Given { text, engine })
+}
+
+/// The engine that the arguments name, taken out of them, or what is wrong with it.
+fn engine(
+    engines: &EnginesConfig,
+    tool: ExposedTool,
+    arguments: Option<&mut JsonObject>,
+) -> Result<Option<EngineName>, String> {
+    if tool != ExposedTool::ExecuteProgram || engines.offered.len() < 2 {
+        return Ok(None);
+    }
+    let names = || {
+        let names: Vec<&str> = engines.offered.iter().map(|one| one.as_str()).collect();
+        names.join(" or ")
+    };
+    match arguments.and_then(|arguments| arguments.remove("engine")) {
+        None => Ok(None),
+        Some(Value::String(text)) => {
+            let known = EngineName::of(&text).filter(|name| engines.offers(*name));
+            known.map(Some).ok_or_else(|| {
+                format!(
+                    "execute_program: arguments.engine: found {:?}, required {}",
+                    clip(&text),
+                    names()
+                )
+            })
+        }
+        Some(other) => Err(format!(
+            "execute_program: arguments.engine: found {}, required {}",
+            type_name(&other),
+            names()
+        )),
+    }
+}
+
 /// The one text argument of a tool that takes one, or what is wrong with the arguments.
-pub(super) fn argument(tool: ExposedTool, arguments: Option<JsonObject>) -> Result<String, String> {
+fn argument(tool: ExposedTool, arguments: Option<JsonObject>) -> Result<String, String> {
     let required = match tool {
         ExposedTool::ExecuteProgram | ExposedTool::RunPython => Some("code"),
         // Its own reader names path, found and required.
@@ -165,6 +241,18 @@ pub(super) fn argument(tool: ExposedTool, arguments: Option<JsonObject>) -> Resu
             type_name(&other)
         )),
     }
+}
+
+/// Whether a program looks as if it wanted tools.
+pub(super) fn names_tools(code: &str) -> bool {
+    [
+        "mcp__",
+        "list_callable_tools",
+        "inspect_tool",
+        "server_status",
+    ]
+    .iter()
+    .any(|name| code.contains(name))
 }
 
 /// What a client is told that calls what is not offered; `meant` is the tool of a server it may have meant.
@@ -288,5 +376,74 @@ mod tests {
             "x"
         );
         assert_eq!(argument(ExposedTool::ListCallableTools, None).unwrap(), "");
+    }
+
+    fn both() -> EnginesConfig {
+        EnginesConfig {
+            offered: vec![EngineName::Cpython, EngineName::Monty],
+            ..EnginesConfig::default()
+        }
+    }
+
+    #[test]
+    fn an_engine_can_be_named_where_there_is_a_choice_and_nowhere_else() {
+        let read = |engines: &EnginesConfig, arguments: Value| {
+            let mut arguments = arguments.as_object().cloned();
+            let engine = engine(engines, ExposedTool::ExecuteProgram, arguments.as_mut())?;
+            let code = argument(ExposedTool::ExecuteProgram, arguments)?;
+            Ok::<_, String>((code, engine))
+        };
+        let named = json!({"code": "x", "engine": "monty"});
+        assert_eq!(
+            read(&both(), named.clone()),
+            Ok(("x".to_owned(), Some(EngineName::Monty)))
+        );
+        assert_eq!(
+            read(&both(), json!({"code": "x"})),
+            Ok(("x".to_owned(), None))
+        );
+        assert_eq!(
+            read(&EnginesConfig::default(), named),
+            Err("execute_program: arguments.engine: found an unknown argument, required only `code`".to_owned())
+        );
+        assert_eq!(
+            read(&both(), json!({"code": "x", "engine": "pypy"})),
+            Err(
+                "execute_program: arguments.engine: found \"pypy\", required cpython or monty"
+                    .to_owned()
+            )
+        );
+        assert_eq!(
+            read(&both(), json!({"code": "x", "engine": 1})),
+            Err(
+                "execute_program: arguments.engine: found a number, required cpython or monty"
+                    .to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn the_gaps_of_the_other_engine_are_told_where_it_is_offered() {
+        let face = Face {
+            engines: both(),
+            ..Face::default()
+        };
+        let definition = &definitions(&face)[0];
+        let text = definition.description.clone().unwrap_or_default();
+        assert!(text.contains("tool_error(e)"), "{text}");
+        assert!(text.chars().count() <= 2000, "{}", text.chars().count());
+        assert_eq!(
+            definition.input_schema["properties"]["engine"]["enum"],
+            json!(["cpython", "monty"])
+        );
+        let plain = &definitions(&Face::default())[0];
+        assert!(
+            !plain
+                .description
+                .clone()
+                .unwrap_or_default()
+                .contains("monty")
+        );
+        assert!(plain.input_schema["properties"].get("engine").is_none());
     }
 }

@@ -13,7 +13,7 @@ use crate::last_words;
 use crate::system::{self, Ready, wait};
 
 /// The descriptor that every worker is started with.
-const CHANNEL: i32 = 3;
+pub(crate) const NUMBER: i32 = 3;
 /// The code with which a worker leaves when its channel is gone.
 pub(crate) const LOST: i32 = 70;
 /// Bytes read at once.
@@ -41,7 +41,7 @@ pub(crate) struct Channel {
 impl Channel {
     /// Takes the descriptor; to be called once.
     pub(crate) fn open() -> Option<Self> {
-        let taken = system::take_descriptor(CHANNEL)?;
+        let taken = system::take_descriptor(NUMBER)?;
         rustix::io::ioctl_fionbio(&taken, true).ok()?;
         DESCRIPTOR.set(taken).ok()?;
         Some(Self {

@@ -1,9 +1,10 @@
 //! The calls to the system that exist in no safe form.
 #![expect(
     unsafe_code,
-    reason = "a descriptor by its number, a signal that is ignored and the plain poll exist in no safe form"
+    reason = "a descriptor by its number, a signal that is ignored, the plain poll and what a canary tries exist in no safe form"
 )]
 
+use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -26,6 +27,31 @@ pub(crate) fn ignore_interrupts() {
 pub(crate) fn at_exit(words: extern "C" fn()) -> bool {
     // SAFETY: a function without arguments that never unwinds is what the C library wants.
     unsafe { libc::atexit(words) == 0 }
+}
+
+/// Starts a process that ends at once.
+pub(crate) fn start_a_process() -> io::Result<()> {
+    // SAFETY: the child does nothing but end.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: it runs no handler and touches nothing that the parent has.
+        0 => unsafe { libc::_exit(0) },
+        child => {
+            // SAFETY: no status is asked for.
+            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            Ok(())
+        }
+    }
+}
+
+/// Takes hold of a process as a debugger does, without stopping it, so that an attempt that succeeds does no harm.
+pub(crate) fn trace(process: i32) -> io::Result<()> {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: this request takes neither of the two pointers.
+    match unsafe { libc::ptrace(libc::PTRACE_SEIZE, process, none, none) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// What a descriptor is ready for.

@@ -39,7 +39,7 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
     };
     let given = fitted(given, &tool).map_err(|error| Usage::from(&error))?;
     let code = program(&arguments.tool, &given)?;
-    let Some(answer) = Session::open(context).await?.execute(&code).await? else {
+    let Some(answer) = Session::open(context).await?.execute(&code, None).await? else {
         return Ok(output.failure("cancelled", Exit::Failure));
     };
     let structured = structured(&answer);

@@ -48,8 +48,16 @@ impl Session {
     }
 
     /// A program's answer; `None` after Ctrl-C, when the daemon has been told and has nothing to say.
-    pub(super) async fn execute(&mut self, code: &str) -> anyhow::Result<Option<Value>> {
-        let params = json!({ "name": "execute_program", "arguments": { "code": code } });
+    pub(super) async fn execute(
+        &mut self,
+        code: &str,
+        engine: Option<&str>,
+    ) -> anyhow::Result<Option<Value>> {
+        let mut arguments = json!({ "code": code });
+        if let Some(engine) = engine {
+            arguments["engine"] = json!(engine);
+        }
+        let params = json!({ "name": "execute_program", "arguments": arguments });
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut term = signal(SignalKind::terminate())?;
         self.request(CALL, "tools/call", &params).await?;

@@ -114,6 +114,16 @@ fn lines(decision: &DecisionEntry) -> Vec<String> {
         };
         lines.push(format!("{label}: {}", policies.join(", ")));
     }
+    for risk in &decision.risk {
+        let verdict = risk.verdict.as_deref().unwrap_or("not asked now");
+        let why = risk.why.as_deref().map(plain);
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        lines.push(format!(
+            "rubric: {}: {}{why}",
+            plain(&risk.rubric),
+            plain(verdict)
+        ));
+    }
     for error in &decision.errors {
         lines.push(format!("not evaluated: {}", plain(error)));
     }
@@ -122,6 +132,8 @@ fn lines(decision: &DecisionEntry) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use ptc_protocol::detail::RiskEntry;
+
     use super::*;
 
     #[test]
@@ -131,6 +143,10 @@ mod tests {
             step: "cedar".to_owned(),
             effect: "write".to_owned(),
             policies: vec!["a".to_owned(), "b\u{1b}".to_owned()],
+            risk: vec![RiskEntry {
+                rubric: "careful".to_owned(),
+                ..RiskEntry::default()
+            }],
             answer: None,
             reason: Some("policy \"a\" forbids this call".to_owned()),
             errors: vec!["x".to_owned()],
@@ -143,6 +159,7 @@ mod tests {
                 "effect: write",
                 "decided by: cedar",
                 "policies: a, b\u{fffd}",
+                "rubric: careful: not asked now",
                 "not evaluated: x",
             ]
         );

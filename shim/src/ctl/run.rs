@@ -22,11 +22,18 @@ const MAX_PROGRAM_BYTES: u64 = 1024 * 1024;
 pub(super) struct Arguments {
     /// The program's file, or - for stdin
     file: PathBuf,
+    /// What runs it, where the configuration offers a choice (execution.engines)
+    #[arg(long, value_name = "NAME", value_parser = ["cpython", "monty"])]
+    engine: Option<String>,
 }
 
 pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> {
     let code = read_program(arguments)?;
-    let Some(answer) = Session::open(context).await?.execute(&code).await? else {
+    let Some(answer) = Session::open(context)
+        .await?
+        .execute(&code, arguments.engine.as_deref())
+        .await?
+    else {
         return Ok(context.output.failure("cancelled", Exit::Failure));
     };
     let structured = structured(&answer);

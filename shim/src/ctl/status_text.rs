@@ -1,7 +1,9 @@
 //! Writes the daemon's status for a person to read.
 
 use ptc_protocol::run::Confinement;
-use ptc_protocol::status::{ClientStatus, Level, PolicyStatus, ServerState, ServerStatus, Status};
+use ptc_protocol::status::{
+    ClientStatus, EngineStatus, Level, PolicyStatus, ServerState, ServerStatus, Status,
+};
 
 use super::server_text::{causes, whole};
 use super::table::{Column, Lean, lay_out};
@@ -238,8 +240,10 @@ fn programs(status: &Status) -> String {
     } else {
         String::new()
     };
+    let forked = if pool.forked { ", forked" } else { "" };
+    let engines: String = programs.engines.iter().map(engine).collect();
     format!(
-        "{python}; {sandbox}; pool {} warm of {}; {} busy of {}{queued}",
+        "{python}; {sandbox}; pool {} warm of {}{forked}; {} busy of {}{queued}{engines}",
         pool.warm, pool.max_warm, pool.busy, pool.max_runs
     )
 }
@@ -248,6 +252,17 @@ fn programs(status: &Status) -> String {
 fn refused(status: &Status) -> Option<&str> {
     let refusal = status.programs.refusal.as_deref();
     refusal.or(status.journal.fault.as_deref())
+}
+
+/// An engine beside CPython, behind the rest of its line.
+fn engine(engine: &EngineStatus) -> String {
+    let name = plain(&engine.name);
+    let default = if engine.default { ", the default" } else { "" };
+    match (&engine.unavailable, &engine.version) {
+        (Some(reason), _) => format!("; engine {name} unavailable{default}: {}", plain(reason)),
+        (None, Some(version)) => format!("; engine {}{default}", plain(version)),
+        (None, None) => format!("; engine {name}{default}"),
+    }
 }
 
 fn servers(servers: &[ServerStatus], view: &View) -> Vec<String> {

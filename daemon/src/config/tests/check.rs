@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Profile, ProfileLimits, Profiles, SubmitConfig, parse};
+use crate::config::{
+    EngineName, EnginesConfig, Profile, ProfileLimits, Profiles, SubmitConfig, parse,
+};
 
 fn good(text: &str) -> Config {
     parse(text, Path::new("/conf/c.yaml")).unwrap_or_else(|faults| panic!("{faults}"))
@@ -67,21 +69,37 @@ const SMALL: PoolConfig = PoolConfig {
     start: StartChoice::Exec,
 };
 
+const STRICT: SubmitConfig = SubmitConfig {
+    witness_required: true,
+    profile: Profile::Minimal,
+    work_calls: 8,
+    submissions: 9,
+};
+
+fn both(worker: &str) -> EnginesConfig {
+    EnginesConfig {
+        default: EngineName::Monty,
+        offered: vec![EngineName::Monty, EngineName::Cpython],
+        monty_worker: Some(worker.into()),
+    }
+}
+
 #[test]
 fn every_key_is_read() {
     let config = good(
         "tools: {allow: ['mcp__a__*'], expose: [inspect_tool, execute_program]}\n\
-             execution:\n  timeout_seconds: 0.5\n  max_output_bytes: 4194304\n  sandbox: landlock\n\
-             \x20 python: bin/python3\n  max_tool_calls: 1\n  max_concurrent_calls: 2\n\
-             \x20 tool_call_timeout_seconds: 3\n  trace: off\n  max_tool_result_bytes: 50331648\n\
-             \x20 memory_bytes: 67108868\n  scratch_bytes: 5\n  max_threads: 6\n  max_runs: 7\n\
-             \x20 check_arguments: off\n  structured_content: lean\n  step_budget: 5000\n\
-             \x20 pool: {warm: 0, max: 1, start: exec}\n\
-             \x20 container: {engine: podman, image: 'python@sha256:0'}\n\
-             daemon: {drain_seconds: 9, idle_server_seconds: 60}\n\
-             journal: {path: j, record: full, keep_runs: 1, keep_days: 30, keep_bytes: 2, share: own}\n\
-             submit: {witness_required: on, profile: minimal, work_calls: 8, submissions: 9}\n\
-             profiles: {minimal: {timeout_seconds: 1.5, memory_bytes: 67108864}}\n",
+         execution:\n  timeout_seconds: 0.5\n  max_output_bytes: 4194304\n  sandbox: landlock\n\
+         \x20 engine: monty\n  engines: [monty, cpython]\n  monty_worker: w\n\
+         \x20 python: bin/python3\n  max_tool_calls: 1\n  max_concurrent_calls: 2\n\
+         \x20 tool_call_timeout_seconds: 3\n  trace: off\n  max_tool_result_bytes: 50331648\n\
+         \x20 memory_bytes: 67108868\n  scratch_bytes: 5\n  max_threads: 6\n  max_runs: 7\n\
+         \x20 check_arguments: off\n  structured_content: lean\n  step_budget: 5000\n\
+         \x20 pool: {warm: 0, max: 1, start: exec}\n\
+         \x20 container: {engine: podman, image: 'python@sha256:0'}\n\
+         daemon: {drain_seconds: 9, idle_server_seconds: 60}\n\
+         journal: {path: j, record: full, keep_runs: 1, keep_days: 30, keep_bytes: 2, share: own}\n\
+         submit: {witness_required: on, profile: minimal, work_calls: 8, submissions: 9}\n\
+         profiles: {minimal: {timeout_seconds: 1.5, memory_bytes: 67108864}}\n",
     );
     let expected = Config {
         servers: Vec::new(),
@@ -93,6 +111,7 @@ fn every_key_is_read() {
         execution: ExecutionConfig {
             timeout: Duration::from_millis(500),
             max_output_bytes: 4 * 1024 * 1024,
+            engines: both("/conf/w"),
             sandbox: SandboxChoice::Landlock,
             python: Some("/conf/bin/python3".into()),
             max_tool_calls: 1,
@@ -124,12 +143,7 @@ fn every_key_is_read() {
             keep_bytes: 2,
             ..Config::default().journal
         },
-        submit: SubmitConfig {
-            witness_required: true,
-            profile: Profile::Minimal,
-            work_calls: 8,
-            submissions: 9,
-        },
+        submit: STRICT,
         profiles: Profiles {
             minimal: ProfileLimits {
                 timeout: Duration::from_millis(1500),
@@ -225,19 +239,6 @@ fn a_step_budget_is_off_or_of_some_size() {
         let faults = faults(&format!("execution: {{step_budget: {value}}}\n"));
         assert!(faults[0].contains("from 1000 to"), "{faults:?}");
     }
-}
-
-#[test]
-fn what_is_not_built_yet_is_refused_by_name() {
-    let text = "engine: x\n\
-                    servers: [{name: a, transport: stdio, command: b, policy: x}]\n";
-    assert_eq!(
-        faults(text),
-        [
-            "1:1: engine is not in this version",
-            "2:51: servers[0].policy is not in this version",
-        ]
-    );
 }
 
 #[test]

@@ -20,13 +20,14 @@ use super::call::Desk;
 use super::guards::{AbortWith, LiveGuard};
 use super::judging::{About, Judge};
 use super::run::{Gathered, RunLoop, Terms};
+use super::second::chosen;
 use super::terms::run_frame;
 use super::{
-    Answer, Asker, Boxed, Engine, MAX_PROGRAM_BYTES, Parts, Progress, Question, RunError, absent,
-    outcome, record, run,
+    Answer, Asker, Boxed, Engine, MAX_PROGRAM_BYTES, Parts, Progress, Purpose, Question, RunError,
+    absent, outcome, record, run,
 };
 use crate::config::offered::Barred;
-use crate::config::{ExecutionConfig, ToolFilter};
+use crate::config::{EngineName, ExecutionConfig, ToolFilter};
 use crate::journal::{Context, JournalError, StoredRun};
 use crate::policy::{Gate, Policy, PolicyError};
 use crate::pool::Exit;
@@ -162,7 +163,7 @@ impl Engine {
         program: &str,
         edited: bool,
     ) -> Result<Repeated, ReplayError> {
-        let parts = limited(&self.parts(), stored);
+        let parts = limited(&*chosen(&self.parts(), &purpose(stored))?, stored);
         let recorder = self.inner.journal.unrecorded(&stored.record.run);
         let context = stored.parts.context.clone().unwrap_or_default();
         let recording = Arc::new(Recording::new(
@@ -178,7 +179,9 @@ impl Engine {
             place = self.inner.admission.admit(SESSION) => place.map_err(RunError::from)?,
         };
         let _live = LiveGuard::new(&self.inner.live, SESSION);
-        let checked_out = parts.pool.check_out().await.map_err(RunError::from)?;
+        // Forks of one server have one hash seed: what depends on it would come out the same, and only there.
+        let checked_out = parts.pool.check_out_unforked().await;
+        let checked_out = checked_out.map_err(RunError::from)?;
         let Some((mut worker, busy)) = checked_out.into_parts() else {
             return Err(RunError::Inside.into());
         };
@@ -213,6 +216,15 @@ impl Engine {
         let repeated = repeated(gathered, exit.as_ref(), &parts, &recording, &recorder);
         tokio::spawn(record::close(worker, busy, exit, None));
         Ok(repeated)
+    }
+}
+
+/// What a recorded run is repeated for: any of them as a program, in the engine that it ran in.
+fn purpose(stored: &StoredRun) -> Purpose {
+    let engine = stored.record.facts.engine.as_deref();
+    Purpose {
+        engine: Some(engine.and_then(EngineName::of).unwrap_or_default()),
+        ..Purpose::default()
     }
 }
 

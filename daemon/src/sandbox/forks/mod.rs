@@ -26,14 +26,34 @@ pub(super) use setup::{Setup, task};
 
 /// The program of the server.
 pub(super) const TEXT: &str = include_str!("server.py");
-/// A server is replaced after so many forks, so that not too many programs share its hash seed and addresses.
-const MOST_FORKS: u32 = 1000;
-/// A server is replaced after this time, for the same reason.
-const OLDEST: Duration = Duration::from_mins(10);
 /// How long a server may take to be warm.
 const WARM: Duration = Duration::from_secs(20);
 /// Most that is read of what a server said before it ended.
 const LAST_WORDS: u64 = 4096;
+
+/// When a server is replaced, so that not too many programs share its hash seed and addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Renewal {
+    /// After so many forks.
+    pub(super) forks: u32,
+    /// After this time.
+    pub(super) age: Duration,
+}
+
+impl Default for Renewal {
+    fn default() -> Self {
+        Self {
+            forks: 1000,
+            age: Duration::from_mins(10),
+        }
+    }
+}
+
+impl Renewal {
+    fn is_due(self, forks: u32, age: Duration) -> bool {
+        forks >= self.forks || age >= self.age
+    }
+}
 
 /// One fork server.
 #[derive(Debug)]
@@ -109,8 +129,8 @@ impl Forks {
     }
 
     /// Whether the server that forks has done so long or often enough, and none is to follow it yet.
-    pub(super) fn is_due(&self) -> bool {
-        let old = |server: &Server| server.forks >= MOST_FORKS || server.born.elapsed() >= OLDEST;
+    pub(super) fn is_due(&self, renewal: Renewal) -> bool {
+        let old = |server: &Server| renewal.is_due(server.forks, server.born.elapsed());
         self.next.is_none() && self.current.as_ref().is_some_and(old)
     }
 
@@ -337,4 +357,23 @@ fn own_child(pid: i32) -> io::Result<OwnedFd> {
 
 fn unreadable() -> (Step, String) {
     (Step::Fork, "the report is not readable".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_replaced_after_a_thousand_forks_or_ten_minutes() {
+        let renewal = Renewal::default();
+        let almost = Duration::from_mins(10) - Duration::from_millis(1);
+        let due = [
+            (0, Duration::ZERO),
+            (999, almost),
+            (1000, Duration::ZERO),
+            (0, Duration::from_mins(10)),
+        ]
+        .map(|(forks, age)| renewal.is_due(forks, age));
+        assert_eq!(due, [false, false, true, true]);
+    }
 }

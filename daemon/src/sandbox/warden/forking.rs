@@ -30,6 +30,9 @@ impl Warden {
         let Some(ready) = &mut self.ready else {
             return Err("there is no plan".to_owned());
         };
+        if !ready.plan.is_python {
+            return Err("the plan's program is no Python".to_owned());
+        }
         if ready.forking.is_none() {
             if self.inside.is_none() {
                 // The first child of a server ends, and the second one is to be this process's.
@@ -85,7 +88,8 @@ impl Warden {
     /// Starts another server where the one that forks has done so for long enough; until it is warm the old one goes
     /// on. Should that fail, it is tried again at the next worker.
     pub(super) fn renew_server(&mut self) {
-        if self.forks.is_due() {
+        let renewal = self.ready.as_ref().map(|ready| ready.without.renewal());
+        if self.forks.is_due(renewal.unwrap_or_default()) {
             let _ = self.start_server();
         }
     }

@@ -106,7 +106,9 @@ fn example() -> Status {
                 busy: 1,
                 max_runs: 16,
                 queued: 0,
+                forked: true,
             },
+            engines: Vec::new(),
         },
         journal: JournalStatus::default(),
         totals: Totals::default(),
@@ -139,7 +141,7 @@ fn view(width: usize) -> View {
 const ABOVE: &str = "\
 ptcd 0.4.0  up 3h12m, pid 4312, 2 clients (claude-code, cursor)
 config      ~/.config/ptc/config.yaml, reloaded 14m ago
-programs    python 3.12.4; full sandbox; pool 3 warm of 8; 1 busy of 16
+programs    python 3.12.4; full sandbox; pool 3 warm of 8, forked; 1 busy of 16
 today       41 runs, 2 failed; 1.9 MB of tool results kept out of the context
 ";
 const BELOW: &str = "
@@ -205,8 +207,8 @@ fn at_70_columns_the_last_call_goes_too_and_lines_are_wrapped() {
         r"
 ptcd 0.4.0  up 3h12m, pid 4312, 2 clients (claude-code, cursor)
 config      ~/.config/ptc/config.yaml, reloaded 14m ago
-programs    python 3.12.4; full sandbox; pool 3 warm of 8; 1 busy of
-            16
+programs    python 3.12.4; full sandbox; pool 3 warm of 8, forked; 1
+            busy of 16
 today       41 runs, 2 failed; 1.9 MB of tool results kept out of the
             context
 
@@ -233,8 +235,8 @@ ptcd 0.4.0  up 3h12m, pid 4312, 2
 config      ~/.config/ptc/config.yaml,
             reloaded 14m ago
 programs    python 3.12.4; full sandbox;
-            pool 3 warm of 8; 1 busy of
-            16
+            pool 3 warm of 8, forked; 1
+            busy of 16
 today       41 runs, 2 failed; 1.9 MB of
             tool results kept out of the
             context

@@ -1,7 +1,4 @@
-//! The tables of what this version refuses by name: names kept for later, and the layouts of other programs.
-
-/// Names kept for later sections and keys.
-const RESERVED: [&str; 2] = ["policy", "engine"];
+//! The layouts of other programs, which are answered with what to write here.
 
 /// Top-level keys under which other programs keep their servers.
 const FOREIGN_SERVERS: [&str; 5] = [
@@ -27,11 +24,6 @@ const FOREIGN_KEYS: &[(&str, &str)] = &[
     ("autoApprove", "write `tools: {allow: [...]}`"),
     ("disabledTools", "write `tools: {block: [...]}`"),
 ];
-
-/// Whether a name is kept for a later version.
-pub(super) fn is_reserved(key: &str) -> bool {
-    RESERVED.contains(&key)
-}
 
 /// Whether a top-level key is where another program keeps its servers.
 pub(super) fn is_foreign_servers(key: &str) -> bool {
