@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
 use ptc_tests::process::{self, needs_proc};
+use ptc_tests::suite::skip;
 use ptc_tests::wait::until;
 use ptc_tests::{Client, Daemon, Home, PATIENCE, Plan, TestResult, eventually};
 use serde_json::json;
@@ -26,6 +27,7 @@ pub(super) fn tests() -> Vec<Trial> {
         a_killed_server_is_noticed_without_a_call,
         a_killed_daemon_leaves_nothing_that_a_server_has_started,
         restarts_leave_no_process_behind_and_none_that_nobody_waits_for,
+        what_a_server_leaves_to_the_first_process_of_a_container_is_reaped,
         a_command_that_is_not_there_is_reported,
     ]
 }
@@ -306,6 +308,40 @@ fn zombies_of(parent: u32) -> usize {
             fields.next() == Some("Z") && fields.next() == Some(&parent)
         })
         .count()
+}
+
+fn what_a_server_leaves_to_the_first_process_of_a_container_is_reaped() -> TestResult {
+    needs_proc()?;
+    let apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let tried = std::process::Command::new(apart[0])
+        .args(&apart[1..])
+        .arg("true")
+        .stderr(std::process::Stdio::null())
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        return skip("only root, with the right to mount, can have processes of its own");
+    }
+    let home = Home::new(&Plan::new());
+    let end = home.path("end");
+    let script = "(while [ ! -e \"$1\" ]; do sleep 0.1; done &); exec \"$0\"";
+    let plan = Plan::new().entry(json!({
+        "name": "m", "transport": "stdio", "command": "/bin/sh",
+        "args": ["-c", script, ptc_tests::programs::program("mock-mcp"), end],
+    }));
+    home.write_config(&plan.text());
+    let mut daemon = Daemon::under_shell(&home, &apart, ":");
+    daemon.wait_until_it_answers();
+    daemon.wait_for("m", ServerState::Ready);
+    let unshare = daemon.pid();
+    let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"))?;
+    let first: u32 = children.trim().parse()?;
+    std::fs::write(&end, "")?;
+    until("the orphan has ended", PATIENCE, || zombies_of(first) == 1);
+    until("it is reaped", PATIENCE, || zombies_of(first) == 0);
+    assert_eq!(daemon.server("m").state, ServerState::Ready);
+    let tree = daemon.kill();
+    ptc_tests::daemon::gone(&tree, PATIENCE);
+    Ok(())
 }
 
 fn a_command_that_is_not_there_is_reported() -> TestResult {

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::log_file::{self, MAX_LOG_BYTES};
+use super::orphans::Orphans;
 use super::{App, lock};
 use crate::control::socket::{Socket, SocketError};
 use crate::control::{self, Commands, Control};
@@ -37,11 +38,13 @@ impl App {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = String::new();
+        let mut orphans = Orphans::default();
         loop {
             tokio::select! {
                 () = inner.stop.cancelled() => return accepting,
                 _ = looks.tick() => {}
             }
+            orphans.look();
             let log = self.inner.places.log_file();
             match log_file::turn(&log, MAX_LOG_BYTES) {
                 Ok(true) => tracing::info!("the log was full; the one before is ptcd.log.1"),

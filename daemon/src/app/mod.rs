@@ -12,6 +12,7 @@ mod files;
 mod idle;
 mod log_file;
 mod monty;
+mod orphans;
 mod policies;
 mod reload;
 mod retired;
