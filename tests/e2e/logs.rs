@@ -56,8 +56,9 @@ fn a_servers_stderr_is_shown_under_its_name() -> TestResult {
     Ok(())
 }
 
+/// Its last line is that it ended, also where a fork server was being proved then.
 fn the_daemons_log_outlives_it() -> TestResult {
-    let home = Home::new(&Plan::new());
+    let home = Home::new(&Plan::new().set("execution.pool.start", "auto"));
     assert_eq!(home.ctl(&["start"]).0, 0);
     assert_eq!(home.ctl(&["stop"]).0, 0);
     let (code, out, err) = home.ctl(&["logs"]);

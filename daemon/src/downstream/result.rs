@@ -292,7 +292,7 @@ fn spend_items(list: &str, spent: &mut [bool], texts: &[Rendering<'_>]) {
 }
 
 /// The value where only text came, and the prose beside it.
-fn from_texts(texts: Vec<String>) -> (String, Vec<String>) {
+fn from_texts(mut texts: Vec<String>) -> (String, Vec<String>) {
     let mut read: Vec<Option<String>> = texts.iter().map(|text| json_text(text)).collect();
     let found = read.iter().flatten().count();
     match (texts.len(), found) {
@@ -311,6 +311,8 @@ fn from_texts(texts: Vec<String>) -> (String, Vec<String>) {
                 .collect();
             (read.into_iter().flatten().next().unwrap_or_default(), prose)
         }
+        // It may be tens of megabytes, so that a copy counts.
+        (1, _) => (quoted(&texts.pop().unwrap_or_default()), Vec::new()),
         _ => (quoted(&texts.join("\n")), Vec::new()),
     }
 }
