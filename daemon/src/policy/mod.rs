@@ -352,6 +352,11 @@ mod tests {
             decide("free", "mcp__a__free", 0, none()),
             ("allow", Step::Cedar)
         );
+    }
+
+    #[test]
+    fn a_newcomer_with_a_suffix_has_nothing_of_a_grant() {
+        let mut config = Config::default();
         config.policy.grants = vec![GrantConfig {
             tools: vec!["mcp__a__listed".to_owned()],
             calls: 5,
