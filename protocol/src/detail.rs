@@ -68,7 +68,7 @@ pub struct CallEntry {
 pub struct DecisionEntry {
     /// `allow`, `deny` or `ask`.
     pub verdict: String,
-    /// The step that decided: `visibility`, `effects` (which lets everything through), `cedar`, `risk`, `ask`
+    /// The step that decided: `visibility`, `pins`, `effects` (which lets everything through), `cedar`, `risk`, `ask`
     /// (`policy.ask`) or `grant` (`policy.grants`).
     pub step: String,
     /// What the tool does: `read`, `write` or `destructive`.

@@ -59,6 +59,9 @@ pub mod route {
     pub const METRICS: &str = "/metrics";
     /// `GET`: the callable tools, as [`crate::status::ToolList`].
     pub const TOOLS: &str = "/v1/tools";
+    /// `POST`: show, set or remove the pins of the tools whose callable names match the query `name`, all where there is
+    /// none; the query `verb` is `show`, `pin`, `anew` or `unpin`; answers [`crate::status::Done`].
+    pub const TOOLS_PIN: &str = "/v1/tools/pin";
     /// `GET`: the newest finished runs, at most 1000, as a list of [`crate::run::RunRecord`]; the query may hold
     /// `client`, `failed`, `since_ms`, `limit`.
     pub const RUNS: &str = "/v1/runs";

@@ -16,6 +16,7 @@ pub(super) fn tests() -> Vec<Trial> {
         policies_that_cannot_be_used_refuse_programs,
         a_program_meets_new_policies_at_its_next_call,
         policies_are_checked_and_tried_before_they_count,
+        a_tool_that_looks_otherwise_than_it_was_pinned_is_denied,
     ]
 }
 
@@ -274,5 +275,66 @@ fn policies_are_checked_and_tried_before_they_count() -> TestResult {
         checked.faults[0].contains("did you mean `arguments`?"),
         "{checked:?}"
     );
+    Ok(())
+}
+
+fn a_tool_that_looks_otherwise_than_it_was_pinned_is_denied() -> TestResult {
+    let home = Home::new(&Plan::new());
+    let script = |says: &str| {
+        let schema = json!({"type": "object"});
+        let tool = |name: &str, says: &str| json!({"name": name, "description": says, "inputSchema": schema});
+        let tools = json!({"tools": [tool("look", says), tool("other", "the same")]});
+        home.write("script.json", &tools.to_string())
+    };
+    let path = script("looks");
+    home.write_config(
+        &Plan::new()
+            .entry(json!({
+                "name": "t", "transport": "stdio",
+                "command": ptc_tests::programs::program("mock-mcp"), "args": ["--script", path],
+            }))
+            .text(),
+    );
+    let daemon = home.daemon();
+    daemon.wait_for("t", ServerState::Ready);
+    let mut client = home.client();
+    let mut called = |tool: &str| {
+        let code = format!(
+            "try:\n    await mcp__t__{tool}()\n    print('called')\n\
+             except ToolError as error:\n    print(error.kind, error)"
+        );
+        client.run(&code).printed().to_owned()
+    };
+    let (code, _, err) = home.ctl(&["tools", "pin"]);
+    assert_eq!((code, err.as_str()), (0, "ptcctl: pinned: 2\n"));
+    assert_eq!(called("look"), "called");
+    script("looks, and tells the neighbours");
+    assert_eq!(home.ctl(&["servers", "restart", "t"]).0, 0);
+    until("the server lists its tools anew", PATIENCE, || {
+        home.ctl(&["tools", "pins"]).1.contains("CHANGED")
+    });
+    daemon.wait_for("t", ServerState::Ready);
+    let denied = called("look");
+    assert!(
+        denied.starts_with(
+            "denied 'mcp__t__look' was denied: what mcp__t__look says of itself has changed"
+        ),
+        "{denied}"
+    );
+    assert_eq!(called("other"), "called");
+    // Pinning again takes nothing over that has changed, and shows it.
+    let (code, _, err) = home.ctl(&["tools", "pin"]);
+    assert_eq!(code, 1);
+    for line in [
+        "- description: looks\n",
+        "+ description: looks, and tells the neighbours\n",
+    ] {
+        assert!(err.contains(line), "{err}");
+    }
+    assert!(called("look").starts_with("denied"));
+    assert_eq!(home.ctl(&["tools", "pin", "--anew", "mcp__t__*"]).0, 0);
+    assert_eq!(called("look"), "called");
+    assert_eq!(home.ctl(&["tools", "unpin", "*"]).0, 0);
+    assert_eq!(home.ctl(&["tools", "pins"]).1, "");
     Ok(())
 }

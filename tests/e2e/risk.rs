@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 use ptc_protocol::status::ServerState;
 use ptc_tests::mock_http::{Answer, Mock, Plays, Request};
-use ptc_tests::{Daemon, Home, Plan, TestResult};
+use ptc_tests::{Daemon, Home, Plan, Run, TestResult};
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -129,7 +129,19 @@ fn a_rubric_only_tightens_and_is_told_the_bare_call() -> TestResult {
             "{body}"
         );
     }
-    // The journal has the judge's words; nothing has its key.
+    only_the_journal_has_its_words(&home, &run)?;
+    let (code, tried, err) = home.ctl(&["policy", "check", "--call", "mcp__m__echo", "say=deny"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        tried.ends_with("rubric: careful: not asked now\n"),
+        "{tried}"
+    );
+    assert_eq!(judge.requests().len(), 4);
+    Ok(())
+}
+
+/// The journal has the judge's words; nothing has its key.
+fn only_the_journal_has_its_words(home: &Home, run: &Run) -> TestResult {
     let id = run.structured["run"].as_str().unwrap_or_default();
     let (code, out, err) = home.ctl(&["--json", "runs", id]);
     assert_eq!(code, 0, "{err}");
@@ -151,13 +163,6 @@ fn a_rubric_only_tightens_and_is_told_the_bare_call() -> TestResult {
     );
     let log = std::fs::read_to_string(home.daemon_log()).unwrap_or_default();
     assert!(!out.contains(KEY) && !log.contains(KEY));
-    let (code, tried, err) = home.ctl(&["policy", "check", "--call", "mcp__m__echo", "say=deny"]);
-    assert_eq!(code, 0, "{err}");
-    assert!(
-        tried.ends_with("rubric: careful: not asked now\n"),
-        "{tried}"
-    );
-    assert_eq!(judge.requests().len(), 4);
     Ok(())
 }
 

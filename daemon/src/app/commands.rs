@@ -152,6 +152,10 @@ impl Commands for Inner {
         self.policy_checked(call)
     }
 
+    fn pin_tools(&self, verb: &str, pattern: &str) -> Done {
+        Self::pin_tools(self, verb, pattern)
+    }
+
     fn approvals(&self) -> WaitingList {
         WaitingList {
             schema: SCHEMA,

@@ -45,7 +45,7 @@ use crate::engine::Engine;
 use crate::journal::{Journal, JournalError};
 use crate::metrics::{Metrics, MetricsError};
 use crate::policy::risk::Keys;
-use crate::policy::{Gate, Policy, PolicyError};
+use crate::policy::{Gate, Pins, Policy, PolicyError};
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::sandbox::Sandbox;
@@ -225,7 +225,8 @@ impl App {
             places.state_dir.join("names.json"),
             config.execution.check_arguments,
         );
-        let parts = reload::parts(&loaded, &workshop, &registry, Gate::new(policy));
+        let pins = Pins::open(places.state_dir.join("pins.json"));
+        let parts = reload::parts(&loaded, &workshop, &registry, Gate::new(policy, pins));
         let metrics = Metrics::new()?;
         let (face, _) = watch::channel(Arc::new(reload::face(&loaded, &workshop)));
         let inner = Arc::new_cyclic(|me| Inner {

@@ -1,13 +1,14 @@
 //! Checks the policies on disk, and what they would say of one call.
 
+use globset::Glob;
 use ptc_protocol::detail::DecisionEntry;
 use ptc_protocol::policy::{PolicyChecked, TrialCall};
-use ptc_protocol::status::{PolicyStatus, SCHEMA};
+use ptc_protocol::status::{Done, PolicyStatus, SCHEMA};
 
 use super::{Inner, reload};
 use crate::config;
 use crate::engine::judge_alone;
-use crate::policy::{Policy, Said};
+use crate::policy::{Gate, Pin, Policy, Said, ToolFacts};
 
 impl Inner {
     /// Reads the policies of the configuration file anew and judges a call by them; nothing is taken over. Blocking.
@@ -36,7 +37,7 @@ impl Inner {
             checked.rules = Some(digest.to_owned());
             checked.warnings = warnings.to_vec();
         }
-        match call.map(|call| self.judged(&policy, call)) {
+        match call.map(|call| self.judged(policy, call)) {
             None => {}
             Some(Ok(decision)) => checked.decision = Some(decision),
             Some(Err(text)) => checked.refused = Some(text),
@@ -44,12 +45,74 @@ impl Inner {
         checked
     }
 
-    fn judged(&self, policy: &Policy, call: &TrialCall) -> Result<DecisionEntry, String> {
+    fn judged(&self, policy: Policy, call: &TrialCall) -> Result<DecisionEntry, String> {
         let arguments = serde_json::Value::Object(call.arguments.clone()).to_string();
         let prepared = self.registry.prepare(&call.tool, &arguments);
         let prepared = prepared.map_err(|error| error.message)?;
-        let engine = self.engine.parts().limits.engines.default;
-        Ok(judge_alone(policy, &prepared, engine, &call.client))
+        let parts = self.engine.parts();
+        let pins = parts.gate.pins().clone();
+        Ok(judge_alone(
+            &Gate::new(policy, pins),
+            &prepared,
+            parts.limits.engines.default,
+            &call.client,
+        ))
+    }
+
+    /// Shows how tools stand to their pins, or pins them or takes their pins away: `verb` is `show`, `pin` (those that
+    /// look otherwise than they were pinned are shown and left alone), `anew` or `unpin`. Blocking.
+    pub(super) fn pin_tools(&self, verb: &str, pattern: &str) -> Done {
+        let glob = if pattern.is_empty() { "*" } else { pattern };
+        let glob = match Glob::new(glob) {
+            Ok(glob) => glob.compile_matcher(),
+            Err(error) => {
+                return Done {
+                    ok: false,
+                    messages: vec![error.to_string()],
+                };
+            }
+        };
+        let gate = self.engine.parts().gate.clone();
+        let pins = gate.pins();
+        self.registry.with_tools(|tools| {
+            let mut tools = tools.to_vec();
+            tools.retain(|tool| glob.is_match(tool.callable));
+            if verb == "show" {
+                return Done {
+                    ok: true,
+                    messages: tools.iter().flat_map(|tool| stands(tool, &pins.pin_of(tool))).collect(),
+                };
+            }
+            let mut messages = Vec::new();
+            let mut left = 0;
+            tools.retain(|tool| match pins.pin_of(tool) {
+                Pin::None => verb != "unpin",
+                Pin::Same => verb == "unpin",
+                changed @ Pin::Changed(_) => {
+                    messages.extend(stands(tool, &changed));
+                    left += usize::from(verb == "pin");
+                    verb != "pin"
+                }
+            });
+            if let Err(error) = pins.change(&tools, verb != "unpin") {
+                return Done {
+                    ok: false,
+                    messages: vec![format!("the pins cannot be written: {error}")],
+                };
+            }
+            let what = if verb == "unpin" { "unpinned" } else { "pinned" };
+            messages.push(format!("{what}: {}", tools.len()));
+            if left > 0 {
+                messages.push(format!(
+                    "left as they were pinned, because they look otherwise now: {left}; `ptcctl tools pin --anew` takes the \
+                     above for good"
+                ));
+            }
+            Done {
+                ok: left == 0,
+                messages,
+            }
+        })
     }
 
     /// The policies in force.
@@ -62,5 +125,22 @@ impl Inner {
             rules: said.digest.to_owned(),
             warnings: said.warnings.to_vec(),
         })
+    }
+}
+
+/// A line for a tool that is pinned, and one for each line of its difference.
+fn stands(tool: &ToolFacts<'_>, pin: &Pin) -> Vec<String> {
+    match pin {
+        Pin::None => Vec::new(),
+        Pin::Same => vec![format!("{}: as it was pinned", tool.callable)],
+        Pin::Changed(lines) => {
+            let lines = lines.iter().map(|line| format!("    {line}"));
+            std::iter::once(format!(
+                "{}: CHANGED since it was pinned; its calls are denied",
+                tool.callable
+            ))
+            .chain(lines)
+            .collect()
+        }
     }
 }

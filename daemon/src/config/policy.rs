@@ -140,16 +140,13 @@ fn grants(policy: &Section<'_>, faults: &mut Vec<Fault>) -> Vec<GrantConfig> {
     let Some(entry) = policy.get("grants") else {
         return Vec::new();
     };
-    let items = match &entry.node.value {
-        raw::Value::List(items) => items.as_slice(),
-        _ => {
-            let message = format!(
-                "policy.grants must be a list, such as `grants: [{{tools: [mcp__a__b], calls: 5}}]`, not {}",
-                entry.node.kind()
-            );
-            faults.push(Fault::at(entry.node.at, &message));
-            &[]
-        }
+    let raw::Value::List(items) = &entry.node.value else {
+        let message = format!(
+            "policy.grants must be a list, such as `grants: [{{tools: [mcp__a__b], calls: 5}}]`, not {}",
+            entry.node.kind()
+        );
+        faults.push(Fault::at(entry.node.at, &message));
+        return Vec::new();
     };
     let mut grants = Vec::new();
     for (index, item) in items.iter().enumerate() {

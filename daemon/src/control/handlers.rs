@@ -111,6 +111,29 @@ pub(super) async fn check_policy(
     }
 }
 
+/// The query of [`ptc_protocol::route::TOOLS_PIN`].
+#[derive(Debug, Deserialize)]
+pub(super) struct WhichPins {
+    verb: String,
+    #[serde(default)]
+    name: String,
+}
+
+pub(super) async fn pin_tools(
+    State(control): State<Control>,
+    Query(which): Query<WhichPins>,
+) -> Result<Json<Done>, (StatusCode, String)> {
+    if !["show", "pin", "anew", "unpin"].contains(&which.verb.as_str()) {
+        return Err((StatusCode::BAD_REQUEST, "no such verb\n".to_owned()));
+    }
+    let commands = Arc::clone(&control.commands);
+    let work = move || commands.pin_tools(&which.verb, &which.name);
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(Json(done)),
+        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))),
+    }
+}
+
 pub(super) async fn approvals(State(control): State<Control>) -> Json<WaitingList> {
     Json(control.commands.approvals())
 }

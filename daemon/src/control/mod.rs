@@ -64,6 +64,8 @@ pub trait Commands: Debug + Send + Sync {
     fn check_config(&self, path: Option<&str>) -> Done;
     /// Reads the policies of the configuration file anew and takes nothing over; judges a call. Blocking.
     fn check_policy(&self, call: Option<&TrialCall>) -> PolicyChecked;
+    /// Shows, sets or removes the pins of tools that match: `show`, `pin`, `anew`, `unpin`. Blocking.
+    fn pin_tools(&self, verb: &str, pattern: &str) -> Done;
     /// The calls that wait in the daemon for a person.
     fn approvals(&self) -> WaitingList;
     /// Answers one of them with `once`, `tool` or `deny`; every other word is a no.
@@ -140,6 +142,7 @@ pub async fn serve(listener: UnixListener, control: Control, stop: CancellationT
         .route(route::TOOL, get(handlers::tool))
         .route(route::CONFIG, get(handlers::config))
         .route(route::CONFIG_CHECK, post(handlers::check_config))
+        .route(route::TOOLS_PIN, post(handlers::pin_tools))
         .route(route::APPROVALS, get(handlers::approvals))
         .route(route::APPROVALS_ANSWER, post(handlers::answer_approval))
         .route(route::POLICY_CHECK, post(handlers::check_policy))

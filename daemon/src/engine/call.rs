@@ -492,7 +492,7 @@ mod tests {
     use crate::engine::approval::Approvals;
     use crate::engine::judging::About;
     use crate::journal::{Journal, RunStart};
-    use crate::policy::{Gate, Policy};
+    use crate::policy::{Gate, Pins, Policy};
 
     #[derive(Debug)]
     struct Nobody;
@@ -535,7 +535,10 @@ mod tests {
         };
         Desk {
             target: Arc::new(registry),
-            judge: Judge::new(Gate::new(Policy::new(filter).unwrap()), About::default()),
+            judge: Judge::new(
+                Gate::new(Policy::new(filter).unwrap(), Pins::none()),
+                About::default(),
+            ),
             approver: Approver::new(
                 Config::default().policy.approval,
                 Approvals::default(),

@@ -83,7 +83,11 @@ impl Judge {
         (call_index, calls_to_tool): (u64, u64),
     ) -> Option<String> {
         let program = self.program(call_index, calls_to_tool);
-        match self.gate.policy().decide(&call.facts(), &program).verdict {
+        match self
+            .gate
+            .decide(&self.gate.policy(), &call.facts(), &program)
+            .verdict
+        {
             Verdict::Deny { reason } => Some(reason),
             Verdict::Allow | Verdict::Ask { .. } => None,
         }
@@ -108,7 +112,9 @@ impl Judge {
         let mut counts = lock(&self.counts);
         let before = counts.let_through.get(&tool).copied().unwrap_or_default();
         let by = (counts.judged, before);
-        let decision = policy.decide(&call.facts(), &self.program(by.0, by.1));
+        let decision = self
+            .gate
+            .decide(&policy, &call.facts(), &self.program(by.0, by.1));
         counts.judged += 1;
         if !matches!(decision.verdict, Verdict::Deny { .. }) {
             *counts.let_through.entry(tool).or_default() += 1;
@@ -155,7 +161,7 @@ impl Judge {
 
 /// What rules say of a call that no program makes, as if it were the first one of its run in `engine`.
 pub fn judge_alone(
-    policy: &Policy,
+    gate: &Gate,
     call: &PreparedCall,
     engine: EngineName,
     client: &str,
@@ -168,7 +174,8 @@ pub fn judge_alone(
         call_index: 0,
         calls_to_tool: 0,
     };
-    entry(&policy.decide(&call.facts(), &program), policy)
+    let policy = gate.policy();
+    entry(&gate.decide(&policy, &call.facts(), &program), &policy)
 }
 
 /// A decision as the journal keeps it.

@@ -57,6 +57,8 @@ impl Verdict {
 pub enum Step {
     /// Which tools exist: `tools.allow` and `tools.block`.
     Visibility,
+    /// Tools that look otherwise than they were pinned: `ptcctl tools pin`.
+    Pins,
     /// What tools do; lets everything through.
     Effects,
     /// The operator's Cedar policies.
@@ -74,6 +76,7 @@ impl Step {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Visibility => "visibility",
+            Self::Pins => "pins",
             Self::Effects => "effects",
             Self::Cedar => "cedar",
             Self::Risk => "risk",

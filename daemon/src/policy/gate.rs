@@ -2,16 +2,46 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Policy;
+use super::decision::{Decision, Step, Verdict};
+use super::pins::Pins;
+use super::{CallFacts, Policy, ProgramFacts};
 
 /// The rules in force. All clones are one, so that a program which runs meets new rules at its next call.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Mutex<Policy>>);
+pub struct Gate {
+    policy: Arc<Mutex<Policy>>,
+    pins: Pins,
+}
 
 impl Gate {
-    /// A gate with these rules.
-    pub fn new(policy: Policy) -> Self {
-        Self(Arc::new(Mutex::new(policy)))
+    /// A gate with these rules and pins.
+    pub fn new(policy: Policy, pins: Pins) -> Self {
+        Self {
+            policy: Arc::new(Mutex::new(policy)),
+            pins,
+        }
+    }
+
+    /// The pins, which no reload changes.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Judges one call by rules that this gate gave. Pure as [`Policy::decide`] is, but for what is pinned.
+    pub fn decide(
+        &self,
+        policy: &Policy,
+        call: &CallFacts<'_>,
+        program: &ProgramFacts<'_>,
+    ) -> Decision {
+        let decision = policy.decide(call, program);
+        if decision.step == Step::Visibility {
+            return decision;
+        }
+        match self.pins.denies(&call.tool) {
+            None => decision,
+            Some(reason) => Decision::new(Verdict::Deny { reason }, Step::Pins, decision.effect),
+        }
     }
 
     /// The rules of this moment.
@@ -25,6 +55,6 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, Policy> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
 //! Decides whether a call may be made: the one gate between a program and the servers.
 //!
-//! The steps, each of which only tightens what the one before let through: which tools exist (`visibility`), what a
+//! The steps, each of which only tightens what the one before let through: which tools exist (`visibility`), which look
+//! as they did when they were pinned (`pins`), what a
 //! tool does (`effects`), the operator's policies (`cedar`), rubrics that a model judges by (`risk`), what needs a person
 //! (`policy.ask`). Deciding is pure; only loading reads files, and only `risk` asks anybody.
 
@@ -8,6 +9,7 @@ mod cedar;
 mod decision;
 mod effects;
 mod gate;
+mod pins;
 pub mod risk;
 mod visibility;
 #[cfg(test)]
@@ -23,6 +25,7 @@ pub use self::cedar::Said;
 pub use self::decision::{Decision, Step, Verdict};
 pub use self::effects::{Effect, Hints};
 pub use self::gate::Gate;
+pub use self::pins::{Pin, Pins};
 pub use self::visibility::PolicyError;
 
 use self::cedar::Cedar;
@@ -349,6 +352,11 @@ mod tests {
             decide("free", "mcp__a__free", 0, none()),
             ("allow", Step::Cedar)
         );
+    }
+
+    #[test]
+    fn a_newcomer_with_a_suffix_has_nothing_of_a_grant() {
+        let mut config = Config::default();
         config.policy.grants = vec![GrantConfig {
             tools: vec!["mcp__a__listed".to_owned()],
             calls: 5,

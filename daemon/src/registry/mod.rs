@@ -36,7 +36,7 @@ pub use crate::downstream::View;
 
 use crate::downstream::{Downstream, Server};
 use crate::names::{self, Names};
-use crate::policy::{Effect, Policy};
+use crate::policy::{Effect, Policy, ToolFacts};
 use inspection::notes;
 use names_file::NamesFile;
 use table::{Table, state_words};
@@ -200,6 +200,23 @@ impl Registry {
             .visible()
             .map(|entry| (entry.callable.clone(), entry.effect))
             .collect()
+    }
+
+    /// Looks at all tools that exist for programs, whether or not their servers are there now.
+    pub fn with_tools<T>(&self, look: impl FnOnce(&[ToolFacts<'_>]) -> T) -> T {
+        let table = self.table();
+        let all: Vec<ToolFacts<'_>> = table
+            .visible()
+            .map(|entry| {
+                table::facts(
+                    &entry.callable,
+                    &entry.plain,
+                    &entry.server,
+                    &entry.definition,
+                )
+            })
+            .collect();
+        look(&all)
     }
 
     /// How many tools of each server exist for programs.

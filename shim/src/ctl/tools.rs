@@ -1,16 +1,21 @@
-//! `ptcctl tools`: lists what a program can call.
+//! `ptcctl tools`: lists what a program can call, and pins how it looks.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use ptc_protocol::route;
-use ptc_protocol::status::{Status, ToolList};
+use ptc_protocol::status::{Done, Status, ToolList};
 use serde_json::{Value, json};
+
+use crate::connect::REQUEST_TIMEOUT;
 
 use super::output::{print, print_json, say};
 use super::words::{count, plain};
-use super::{Context, Exit};
+use super::{Context, Exit, reload};
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Arguments {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Part of a name, or a whole name with `*` for any text
     pattern: Option<String>,
     /// Show behind each name what the tool does: read, write or destructive
@@ -18,7 +23,62 @@ pub(super) struct Arguments {
     effects: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Have calls of tools denied as soon as their description, arguments or annotations change
+    Pin {
+        /// A whole name with `*` for any text; all tools where there is none
+        pattern: Option<String>,
+        /// Pin those anew, too, that look otherwise than they were pinned
+        #[arg(long)]
+        anew: bool,
+    },
+    /// Show how tools stand to their pins, with what has changed
+    Pins {
+        /// A whole name with `*` for any text; all tools where there is none
+        pattern: Option<String>,
+    },
+    /// Take pins away
+    Unpin {
+        /// A whole name with `*` for any text
+        pattern: String,
+    },
+}
+
+/// Asks for pins, or for what is to be done with them.
+async fn pins(context: &Context, verb: &Verb) -> anyhow::Result<Exit> {
+    let (word, pattern) = match verb {
+        Verb::Pin {
+            pattern,
+            anew: false,
+        } => ("pin", pattern.as_deref()),
+        Verb::Pin {
+            pattern,
+            anew: true,
+        } => ("anew", pattern.as_deref()),
+        Verb::Pins { pattern } => ("show", pattern.as_deref()),
+        Verb::Unpin { pattern } => ("unpin", Some(pattern.as_str())),
+    };
+    let name = pattern.unwrap_or_default();
+    let path = route::with(route::TOOLS_PIN, &[("verb", word), ("name", name)]);
+    if word != "show" || context.output.json {
+        return reload::tell(context, &path).await;
+    }
+    let peer = context.connect().await?;
+    let done: Done = peer.post_within(&path, REQUEST_TIMEOUT).await?;
+    for message in &done.messages {
+        print(&plain(message))?;
+    }
+    if done.messages.is_empty() {
+        context.output.message("no such tool is pinned");
+    }
+    Ok(if done.ok { Exit::Ok } else { Exit::Failure })
+}
+
 pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> {
+    if let Some(verb) = &arguments.verb {
+        return pins(context, verb).await;
+    }
     let output = context.output;
     let mut list: ToolList = context.connect().await?.get(route::TOOLS).await?;
     let nothing = list.tools.is_empty() && list.unavailable.is_empty();

@@ -29,7 +29,7 @@ use super::{
 use crate::config::offered::Barred;
 use crate::config::{EngineName, ExecutionConfig, ToolFilter};
 use crate::journal::{Context, JournalError, StoredRun};
-use crate::policy::{Gate, Policy, PolicyError};
+use crate::policy::{Gate, Pins, Policy, PolicyError};
 use crate::pool::Exit;
 use crate::pool::frame::Run;
 use crate::registry::exact_value;
@@ -188,7 +188,10 @@ impl Engine {
         let desk = Arc::new(Desk {
             target: Arc::clone(&recording) as _,
             // What was denied then has its refusal in the record.
-            judge: Judge::new(Gate::new(Policy::new(&ToolFilter::All)?), About::default()),
+            judge: Judge::new(
+                Gate::new(Policy::new(&ToolFilter::All)?, Pins::none()),
+                About::default(),
+            ),
             approver: Approver::new(parts.approval, self.approvals(), Arc::new(Nobody), None),
             recorder: recorder.clone(),
             metrics: self.inner.metrics.clone(),

@@ -20,8 +20,11 @@ type Answer = Result<(Word, String), String>;
 /// One judgement, under way or made.
 pub(super) type Cell = Arc<OnceCell<Answer>>;
 
+/// Judgements by their keys, each with until when it counts; those under way have no such time.
+type Cells = HashMap<[u8; 32], (Cell, Option<Instant>)>;
+
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<HashMap<[u8; 32], (Cell, Option<Instant>)>>);
+pub(super) struct Memory(Mutex<Cells>);
 
 impl Memory {
     /// The judgement of this key; who comes first makes it.
@@ -53,7 +56,7 @@ impl Memory {
             .retain(|_, (known, _)| !Arc::ptr_eq(known, cell));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Cell, Option<Instant>)>> {
+    fn lock(&self) -> MutexGuard<'_, Cells> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

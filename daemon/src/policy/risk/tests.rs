@@ -290,7 +290,7 @@ async fn whatever_is_no_verdict_is_a_no_or_a_question_as_configured() {
     let opinion = judged(&nobody, r#"{"case":"allow"}"#, &Tab::default()).await;
     assert_eq!(word(&opinion), "deny");
     let hangs = risk(&stand_in, |config| {
-        config.timeout = Duration::from_millis(50)
+        config.timeout = Duration::from_millis(50);
     });
     let opinion = judged(&hangs, r#"{"case":"hang"}"#, &Tab::default()).await;
     assert_eq!(word(&opinion), "deny");

@@ -1,0 +1,303 @@
+//! Remembers how tools looked when the operator pinned them, and denies those that look otherwise since.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::ToolFacts;
+
+/// Largest file of pins, in bytes.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// Most lines that are told of one tool's difference, and most characters of one.
+const MAX_LINES: usize = 60;
+const MAX_LINE: usize = 400;
+
+/// Definitions by server and the server's own name of the tool.
+type Pinned = BTreeMap<String, BTreeMap<String, Value>>;
+
+/// What is pinned. All clones are one.
+#[derive(Clone, Debug)]
+pub struct Pins(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Where it is kept; nothing where it is for nobody to keep.
+    path: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pinned: Pinned,
+    /// Why nothing is known of what is pinned.
+    fault: Option<String>,
+}
+
+/// How a tool stands to its pin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// It is not pinned.
+    None,
+    /// It looks as it did.
+    Same,
+    /// It looks otherwise: what is gone begins with `-`, what came with `+`.
+    Changed(Vec<String>),
+}
+
+impl Pins {
+    /// Nothing is pinned, and nothing can be.
+    pub fn none() -> Self {
+        Self(Arc::new(Inner {
+            path: None,
+            state: Mutex::default(),
+        }))
+    }
+
+    /// What the file says; where it cannot be read every call is denied, since any tool may be pinned. Blocking.
+    pub fn open(path: PathBuf) -> Self {
+        let state = match read(&path) {
+            Ok(pinned) => State {
+                pinned,
+                fault: None,
+            },
+            Err(error) => State {
+                pinned: Pinned::new(),
+                fault: Some(format!("{}: {error}", path.display())),
+            },
+        };
+        Self(Arc::new(Inner {
+            path: Some(path),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// Why a call of this tool is denied; for the program's author.
+    pub(super) fn denies(&self, tool: &ToolFacts<'_>) -> Option<String> {
+        let state = self.lock();
+        if let Some(fault) = &state.fault {
+            return Some(format!("which tools are pinned cannot be read: {fault}"));
+        }
+        let pinned = state.pinned.get(tool.server)?.get(tool.tool)?;
+        (!is_same(pinned, tool)).then(|| {
+            format!(
+                "what {} says of itself has changed since it was pinned; the user can see how with `ptcctl tools pins` \
+                 and pin it anew",
+                tool.callable
+            )
+        })
+    }
+
+    /// How a tool stands to its pin.
+    pub fn pin_of(&self, tool: &ToolFacts<'_>) -> Pin {
+        let state = self.lock();
+        let servers = state.pinned.get(tool.server);
+        match servers.and_then(|tools| tools.get(tool.tool)) {
+            None => Pin::None,
+            Some(pinned) if is_same(pinned, tool) => Pin::Same,
+            Some(pinned) => Pin::Changed(difference(pinned, &definition(tool))),
+        }
+    }
+
+    /// Pins tools as they look now, or takes their pins away, and writes it down. Blocking.
+    ///
+    /// # Errors
+    /// Why it cannot be written; everything is as before then.
+    pub fn change(&self, tools: &[ToolFacts<'_>], pin: bool) -> io::Result<()> {
+        let mut state = self.lock();
+        if let Some(fault) = &state.fault {
+            return Err(io::Error::other(fault.clone()));
+        }
+        let mut pinned = state.pinned.clone();
+        for tool in tools {
+            let server = pinned.entry(tool.server.to_owned()).or_default();
+            if pin {
+                server.insert(tool.tool.to_owned(), definition(tool));
+            } else {
+                server.remove(tool.tool);
+            }
+        }
+        pinned.retain(|_, tools| !tools.is_empty());
+        let path = self.0.path.as_deref();
+        write(
+            path.ok_or_else(|| io::Error::other("there is no file for it"))?,
+            &pinned,
+        )?;
+        state.pinned = pinned;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is remembered of a tool: all that a model or a policy goes by.
+fn definition(tool: &ToolFacts<'_>) -> Value {
+    json!({
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "annotations": tool.annotations,
+    })
+}
+
+fn is_same(pinned: &Value, tool: &ToolFacts<'_>) -> bool {
+    let of = |key: &str| pinned.get(key).filter(|value| !value.is_null());
+    let present = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
+    of("description").and_then(Value::as_str) == tool.description
+        && of("inputSchema").cloned() == present(tool.input_schema)
+        && of("annotations").cloned() == present(tool.annotations)
+}
+
+/// The lines that only one of two definitions has.
+fn difference(before: &Value, after: &Value) -> Vec<String> {
+    let lines = |value: &Value| -> Vec<String> {
+        ["description", "inputSchema", "annotations"]
+            .iter()
+            .flat_map(|key| {
+                let value = value.get(*key).unwrap_or(&Value::Null);
+                let text = match value {
+                    Value::String(text) => text.clone(),
+                    value => serde_json::to_string_pretty(value).unwrap_or_default(),
+                };
+                let lines = text.lines().map(|line| format!("{key}: {line}"));
+                lines.collect::<Vec<String>>()
+            })
+            .collect()
+    };
+    let (before, after) = (lines(before), lines(after));
+    let gone = before.iter().filter(|line| !after.contains(line));
+    let came = after.iter().filter(|line| !before.contains(line));
+    let gone = gone.map(|line| format!("- {line}"));
+    let mut told: Vec<String> = gone
+        .chain(came.map(|line| format!("+ {line}")))
+        .map(|line| line.chars().take(MAX_LINE).collect())
+        .collect();
+    if told.is_empty() {
+        told.push("the same lines in another order".to_owned());
+    }
+    if told.len() > MAX_LINES {
+        let more = told.len() - MAX_LINES;
+        told.truncate(MAX_LINES);
+        told.push(format!("{more} more lines"));
+    }
+    told
+}
+
+fn read(path: &Path) -> io::Result<Pinned> {
+    let file = match OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+    {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Pinned::new()),
+        opened => opened?,
+    };
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other("it is too long"));
+    }
+    Ok(serde_json::from_str(&text)?)
+}
+
+fn write(path: &Path, pinned: &Pinned) -> io::Result<()> {
+    let text = serde_json::to_string(pinned)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other("it would be too long"));
+    }
+    let fresh = path.with_extension("json.new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    std::fs::rename(&fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool<'a>(description: &'a str, schema: &'a Value) -> ToolFacts<'a> {
+        ToolFacts {
+            callable: "mcp__a__b",
+            plain: "mcp__a__b",
+            server: "a",
+            tool: "b",
+            description: Some(description),
+            annotations: None,
+            input_schema: Some(schema),
+        }
+    }
+
+    #[test]
+    fn a_tool_that_looks_otherwise_is_denied_until_it_is_pinned_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pins.json");
+        let pins = Pins::open(path.clone());
+        let (one, two) = (
+            json!({"type": "object", "properties": {"x": {"type": "number", "maximum": 1e3}}}),
+            json!({"properties": {"x": {"type": "string"}}, "type": "object"}),
+        );
+        let reordered =
+            json!({"properties": {"x": {"maximum": 1e3, "type": "number"}}, "type": "object"});
+        assert_eq!(pins.pin_of(&tool("says", &one)), Pin::None);
+        assert_eq!(pins.denies(&tool("anything", &two)), None);
+        pins.change(&[tool("says", &one)], true).unwrap();
+        // The next daemon knows it, too.
+        for pins in [pins.clone(), Pins::open(path.clone())] {
+            assert_eq!(pins.denies(&tool("says", &one)), None);
+            assert_eq!(pins.denies(&tool("says", &reordered)), None);
+            assert_eq!(pins.pin_of(&tool("says", &reordered)), Pin::Same);
+            for changed in [tool("says more", &one), tool("says", &two)] {
+                let why = pins.denies(&changed).unwrap();
+                assert!(
+                    why.contains("mcp__a__b") && why.contains("ptcctl tools pins"),
+                    "{why}"
+                );
+            }
+            let unknown = ToolFacts {
+                annotations: Some(&one),
+                ..tool("says", &one)
+            };
+            assert!(pins.denies(&unknown).is_some());
+            let other = ToolFacts {
+                server: "c",
+                ..tool("else", &two)
+            };
+            assert_eq!(pins.denies(&other), None);
+            let Pin::Changed(lines) = pins.pin_of(&tool("says more", &one)) else {
+                panic!("not changed");
+            };
+            assert_eq!(lines, ["- description: says", "+ description: says more"]);
+        }
+        let changed = tool("says more", &two);
+        pins.change(&[changed], true).unwrap();
+        assert_eq!(pins.denies(&changed), None);
+        pins.change(&[changed], false).unwrap();
+        assert_eq!(pins.denies(&tool("says", &one)), None);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}");
+    }
+
+    #[test]
+    fn pins_that_cannot_be_read_deny_everything_and_are_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pins.json");
+        std::fs::write(&path, "[1]").unwrap();
+        let pins = Pins::open(path.clone());
+        let schema = json!({});
+        let why = pins.denies(&tool("says", &schema)).unwrap();
+        assert!(why.contains("pins.json"), "{why}");
+        assert!(pins.change(&[tool("says", &schema)], true).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "[1]");
+        assert!(Pins::none().change(&[tool("says", &schema)], true).is_err());
+    }
+}
