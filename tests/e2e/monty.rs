@@ -379,7 +379,7 @@ fn policies_and_people_judge_its_calls_and_a_replay_repeats_what_they_said() -> 
     let ran = client.finish_run(&id);
     assert_eq!(
         ran.printed(),
-        "denied 'mcp__m__echo' was denied: policy \"not-here\"\n3",
+        "denied 'mcp__m__echo' was denied: policy \"not-here\" forbids this call\n3",
         "{}",
         ran.text
     );

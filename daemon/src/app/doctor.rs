@@ -319,11 +319,10 @@ async fn python(config: &SandboxConfig) -> Check {
 /// The program of the other engine's workers, where the configuration offers it.
 fn monty(execution: &ExecutionConfig) -> Option<Check> {
     const NAME: &str = "engine monty";
-    let engines = &execution.engines;
-    if !engines.offers(EngineName::Monty) {
+    if !execution.engines.offers(EngineName::Monty) {
         return None;
     }
-    Some(match super::monty::find(engines.monty_worker.as_deref()) {
+    Some(match super::monty::program(execution) {
         Ok(program) => Check::ok(NAME, format!("its worker is {}", program.display())),
         Err(reason) => {
             let (fact, fix) = told(&reason);
@@ -465,5 +464,8 @@ mod tests {
         let check = monty(&execution).unwrap();
         assert_eq!(check.verdict, ptc_protocol::doctor::Verdict::Failed);
         assert!(check.fact.contains("/not/here"), "{}", check.fact);
+        execution.step_budget = Some(5000);
+        let check = monty(&execution).unwrap();
+        assert!(check.fact.contains("step_budget"), "{}", check.fact);
     }
 }

@@ -42,10 +42,7 @@ impl Shop {
     }
 
     async fn try_open(execution: &ExecutionConfig, proved: &Sandbox) -> Result<Self, String> {
-        if execution.step_budget.is_some() {
-            return Err(UNCOUNTED.to_owned());
-        }
-        let program = find(execution.engines.monty_worker.as_deref())?;
+        let program = program(execution)?;
         let sandbox = proved
             .of_program(&program)
             .await
@@ -100,8 +97,16 @@ impl Shop {
     }
 }
 
-/// The worker's program: the one named, else the one beside this program.
-pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
+/// The worker's program, or what of the configuration and of the files stands in its way.
+pub(super) fn program(execution: &ExecutionConfig) -> Result<PathBuf, String> {
+    if execution.step_budget.is_some() {
+        return Err(UNCOUNTED.to_owned());
+    }
+    find(execution.engines.monty_worker.as_deref())
+}
+
+/// The one named, else the one beside this program.
+fn find(named: Option<&Path>) -> Result<PathBuf, String> {
     let path = if let Some(path) = named {
         path.to_owned()
     } else {
