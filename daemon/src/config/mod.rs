@@ -428,7 +428,7 @@ impl Default for Config {
                 pool: PoolConfig {
                     warm: 2,
                     max: 8,
-                    start: StartChoice::Exec,
+                    start: StartChoice::Auto,
                 },
                 container: ContainerConfig::default(),
             },
