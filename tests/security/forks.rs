@@ -159,6 +159,28 @@ fn without_their_server_workers_are_fresh_interpreters() -> Result<(), Failed> {
     Ok(())
 }
 
+/// One that neither forks nor ends is given up: programs run, each in an interpreter of its own.
+fn a_server_that_stands_still_is_gone_without() -> Result<(), Failed> {
+    for tier in forking() {
+        let sandbox = fresh(tier);
+        let running = spawn(&sandbox);
+        let server = server_of(&running).ok_or("no server is seen")?;
+        let stopped = rustix::process::Pid::from_raw(server).ok_or("no pid")?;
+        rustix::process::kill_process(stopped, rustix::process::Signal::STOP)?;
+        let program = "result = hash('x')";
+        let seeds = [0, 1].map(|_| run_in(&sandbox, program).answer()["ok"].clone());
+        assert_ne!(seeds[0], seeds[1]);
+        let notes = sandbox.state().unwrap().notes;
+        let told = notes
+            .iter()
+            .any(|note| note.contains("ended, or did not answer in time"));
+        assert!(told, "{notes:?}");
+        eventually(LATER, "the server is gone", || !lives(server));
+        end(running, Some(Value::Null));
+    }
+    Ok(())
+}
+
 /// After so many forks another server forks, in its own place in memory; what the one before it forked goes on.
 fn a_server_is_replaced_in_time() -> Result<(), Failed> {
     let without = Without {
@@ -233,7 +255,7 @@ fn a_server_that_cannot_confine_its_children_forks_none() -> Result<(), Failed> 
 }
 
 pub(crate) fn all() -> Vec<Trial> {
-    let tests: [(&str, Test); 8] = [
+    let tests: [(&str, Test); 9] = [
         ("workers_are_forked", workers_are_forked),
         ("what_is_drawn_differs", what_is_drawn_differs),
         (
@@ -247,6 +269,10 @@ pub(crate) fn all() -> Vec<Trial> {
         (
             "without_their_server_workers_are_fresh_interpreters",
             without_their_server_workers_are_fresh_interpreters,
+        ),
+        (
+            "a_server_that_stands_still_is_gone_without",
+            a_server_that_stands_still_is_gone_without,
         ),
         ("a_server_is_replaced_in_time", a_server_is_replaced_in_time),
         (

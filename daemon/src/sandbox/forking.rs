@@ -76,12 +76,17 @@ impl Forking {
     /// Why workers are not forked, for the operator.
     pub(super) fn note(&self) -> Option<String> {
         let state = self.lock();
-        let why = match &*state {
-            State::Off(Some(why)) | State::Failed(why, _) => why,
+        let (why, again) = match &*state {
+            State::Off(Some(why)) => (why, String::new()),
+            State::Failed(why, _) => {
+                let seconds = AGAIN.as_secs();
+                let again = format!("; one is tried with the first program {seconds} s later");
+                (why, again)
+            }
             State::Off(None) | State::Untried | State::Proving | State::Proved(..) => return None,
         };
         Some(format!(
-            "each program starts an interpreter of its own, which takes longer: there is no fork server: {why}"
+            "each program starts an interpreter of its own, which takes longer: there is no fork server: {why}{again}"
         ))
     }
 
@@ -110,7 +115,10 @@ impl Forking {
                 *state = if link.is_lost() || matches!(error, SandboxError::WardenLost) {
                     State::Untried
                 } else {
-                    tracing::warn!(%error, "a worker could not be forked");
+                    // Those who wait at the same time fail for the same reason.
+                    if !matches!(*state, State::Failed(..)) {
+                        tracing::warn!(%error, "a worker could not be forked");
+                    }
                     State::Failed(error.to_string(), Instant::now())
                 };
                 None
@@ -152,7 +160,10 @@ impl Forking {
                     if link.is_serving() {
                         return Next::Forked(link, *expected);
                     }
-                    *state = State::Failed("it is lost".to_owned(), Instant::now());
+                    *state = State::Failed(
+                        "it ended, or did not answer in time".to_owned(),
+                        Instant::now(),
+                    );
                     return Next::Fresh;
                 }
             }

@@ -14,7 +14,7 @@ use rustix::process::{
 };
 use serde_json::{Value, json};
 
-use super::birth::{self, SET_UP};
+use super::birth;
 use super::namespaces;
 use super::step::Step;
 use super::sys;
@@ -28,6 +28,11 @@ pub(super) use setup::{Setup, task};
 pub(super) const TEXT: &str = include_str!("server.py");
 /// How long a server may take to be warm.
 const WARM: Duration = Duration::from_secs(20);
+/// How long one fork may take: milliseconds, but for a machine that is very busy. Then a fresh interpreter is the better
+/// choice, for the warden does nothing else meanwhile.
+const FORK: Duration = Duration::from_secs(3);
+/// What is said of a server that cannot fork any more.
+const LOST: &str = "the fork server ended, or did not answer in time";
 /// Most that is read of what a server said before it ended.
 const LAST_WORDS: u64 = 4096;
 
@@ -190,7 +195,7 @@ impl Forks {
     pub(super) fn fork(&mut self, order: &Order<'_>) -> Result<(i32, OwnedFd), (Step, String)> {
         let failed = |error: io::Error| (Step::Fork, error.to_string());
         let Some(server) = &mut self.current else {
-            return Err((Step::Fork, "there is no fork server".to_owned()));
+            return Err((Step::Fork, LOST.to_owned()));
         };
         let (line, far) = packets().map_err(failed)?;
         let asked = send(&server.control, &json!("fork"), &[far.as_fd()]);
@@ -208,7 +213,7 @@ impl Forks {
             _ => {
                 // It has ended, or nothing it says makes sense: the next look at it tells.
                 let _ = pidfd_send_signal(&server.pidfd, Signal::KILL);
-                return Err((Step::Fork, "the fork server is lost".to_owned()));
+                return Err((Step::Fork, LOST.to_owned()));
             }
         }
         let pid = told_pid(&line)?;
@@ -308,9 +313,9 @@ fn is_readable(descriptor: &OwnedFd) -> bool {
     matches!(poll(&mut event, Some(&Timespec::default())), Ok(1..))
 }
 
-/// Waits for something to read, as long as a worker's set-up may take.
+/// Waits for something to read, as long as a fork may take.
 fn wait_readable(descriptor: &OwnedFd) -> io::Result<()> {
-    let until = Instant::now() + SET_UP;
+    let until = Instant::now() + FORK;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
