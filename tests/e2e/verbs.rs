@@ -4,6 +4,7 @@ use libtest_mimic::Trial;
 use ptc_protocol::status::{ConfigShown, SCHEMA, ServerState};
 use ptc_tests::wait::until;
 use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, daemon_of};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
@@ -23,6 +24,8 @@ pub(super) fn tests() -> Vec<Trial> {
         config_show_fills_in_defaults_and_masks_secrets,
         names_reset_gives_the_names_anew,
         every_verb_takes_the_global_flags_and_gives_one_object_with_its_schema,
+        a_command_line_that_cannot_be_read_is_told_as_json_where_that_is_asked_for,
+        a_daemon_that_stands_still_is_not_waited_for,
         completions_know_every_verb,
     ]
 }
@@ -382,6 +385,48 @@ fn daemon_has_its_server(daemon: &Daemon, verb: &[&str]) {
             daemon.wait_for("m", ServerState::Ready);
         }
     }
+}
+
+fn a_command_line_that_cannot_be_read_is_told_as_json_where_that_is_asked_for() -> TestResult {
+    let home = Home::new(&Plan::new());
+    let lines: [&[&str]; 5] = [
+        &["--json", "zzz"],
+        &["--json"],
+        &["runs", "--since", "zzz", "--json"],
+        &["tools", "unpin", "", "--json"],
+        &["logs", "--json", "-n", "-1"],
+    ];
+    for line in lines {
+        let (code, out, err) = home.ctl(line);
+        assert_eq!((code, err.as_str()), (2, ""), "{line:?}");
+        let told: Value = serde_json::from_str(&out)?;
+        assert_eq!(
+            (&told["schema"], &told["exit"]),
+            (&json!(SCHEMA), &json!(2)),
+            "{line:?}"
+        );
+        assert!(told["error"].is_string(), "{line:?}: {out}");
+    }
+    let (code, out, err) = home.ctl(&["zzz"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("zzz"), "{err}");
+    let (code, out, _) = home.ctl(&["--json", "--help"]);
+    assert!(code == 0 && out.contains("Usage: ptcctl"), "{out}");
+    Ok(())
+}
+
+/// Requests that may take long are put only to a daemon that was heard to answer.
+fn a_daemon_that_stands_still_is_not_waited_for() -> TestResult {
+    let home = Home::new(&Plan::new());
+    let daemon = home.daemon();
+    daemon.signal(Signal::STOP);
+    let found = [&["reload"][..], &["replay", "r1"][..]].map(|line| home.ctl(line));
+    daemon.signal(Signal::CONT);
+    for (code, _, err) in found {
+        assert_eq!(code, 1, "{err}");
+        assert!(err.contains("did not answer within 10 s"), "{err}");
+    }
+    Ok(())
 }
 
 fn completions_know_every_verb() -> TestResult {

@@ -77,6 +77,12 @@ impl Inner {
         self.registry.with_tools(|tools| {
             let mut tools = tools.to_vec();
             tools.retain(|tool| glob.is_match(tool.callable));
+            if tools.is_empty() && !pattern.is_empty() {
+                return Done {
+                    ok: false,
+                    messages: vec![format!("no tool is called {pattern:?}")],
+                };
+            }
             if verb == "show" {
                 return Done {
                     ok: true,

@@ -44,6 +44,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use ptc_protocol::BUILD;
 use ptc_protocol::paths::{Environment, PathError, Places, Sources, variable};
+use ptc_protocol::route;
 
 use crate::connect::{ConnectError, Peer, connect, recorded};
 use crate::ending::is_held;
@@ -201,11 +202,46 @@ impl Context {
             .detail(&format!("connected to {}", peer.socket().display()));
         Ok(peer)
     }
+
+    /// The same, of a daemon that was heard to answer: for requests whose own answer may take long.
+    async fn connect_awake(&self) -> Result<Peer, ConnectError> {
+        let _: serde_json::Value = self.connect().await?.get(route::HEALTH).await?;
+        self.connect().await
+    }
+}
+
+/// Ends for what the command line's own parser says: help and version are answers, the rest faults.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    let words = std::env::args_os().skip(1);
+    let json = words
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json");
+    if json && error.use_stderr() {
+        let text = error.render().to_string();
+        let text = text.trim_start_matches("error: ").trim_end();
+        let plain = Output {
+            json,
+            color: false,
+            quiet: false,
+            verbose: false,
+        };
+        return plain.failure(text, Exit::Usage).code().into();
+    }
+    // Without a stderr there is nobody to tell.
+    let _ = error.print();
+    if error.use_stderr() {
+        Exit::Usage.code().into()
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return unparsed(&error),
+    };
     let global = &cli.global;
     let output = Output {
         json: global.json,

@@ -7,8 +7,6 @@ use ptc_protocol::route;
 use ptc_protocol::status::{Done, SCHEMA};
 use serde_json::json;
 
-use crate::connect::REQUEST_TIMEOUT;
-
 use super::output::{Output, print_json, say};
 use super::words::plain;
 use super::{Context, Exit};
@@ -29,16 +27,16 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
     } else {
         route::RELOAD
     };
-    tell_within(context, path, RELOAD_TIMEOUT).await
+    let peer = context.connect_awake().await?;
+    shown(context, peer.post_within(path, RELOAD_TIMEOUT).await?)
 }
 
 /// Has the daemon do something, and shows what it says of it.
 pub(super) async fn tell(context: &Context, path: &str) -> anyhow::Result<Exit> {
-    tell_within(context, path, REQUEST_TIMEOUT).await
+    shown(context, context.connect().await?.post(path).await?)
 }
 
-async fn tell_within(context: &Context, path: &str, limit: Duration) -> anyhow::Result<Exit> {
-    let done: Done = context.connect().await?.post_within(path, limit).await?;
+fn shown(context: &Context, done: Done) -> anyhow::Result<Exit> {
     if context.output.json {
         let Done { ok, messages } = &done;
         print_json(&json!({ "schema": SCHEMA, "ok": ok, "messages": messages }))?;

@@ -35,7 +35,7 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
         None => String::new(),
     };
     let path = route::with(route::REPLAY, &[("id", &arguments.run)]);
-    let peer = context.connect().await?;
+    let peer = context.connect_awake().await?;
     let replay = match peer.post_text::<Replay>(&path, code, LIMIT).await {
         Ok(replay) => replay,
         Err(ConnectError::Status { status: 409, body }) => {

@@ -1,5 +1,6 @@
 //! `ptcctl tools`: lists what a program can call, and pins how it looks.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use ptc_protocol::route;
 use ptc_protocol::status::{Done, Status, ToolList};
@@ -28,6 +29,7 @@ enum Verb {
     /// Have calls of tools denied as soon as their description, arguments or annotations change
     Pin {
         /// A whole name with `*` for any text; all tools where there is none
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         pattern: Option<String>,
         /// Pin those anew, too, that look otherwise than they were pinned
         #[arg(long)]
@@ -36,11 +38,13 @@ enum Verb {
     /// Show how tools stand to their pins, with what has changed
     Pins {
         /// A whole name with `*` for any text; all tools where there is none
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         pattern: Option<String>,
     },
     /// Take pins away
     Unpin {
         /// A whole name with `*` for any text
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         pattern: String,
     },
 }
