@@ -28,20 +28,20 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
         route::RELOAD
     };
     let peer = context.connect_awake().await?;
-    shown(context, peer.post_within(path, RELOAD_TIMEOUT).await?)
+    shown(context, &peer.post_within(path, RELOAD_TIMEOUT).await?)
 }
 
 /// Has the daemon do something, and shows what it says of it.
 pub(super) async fn tell(context: &Context, path: &str) -> anyhow::Result<Exit> {
-    shown(context, context.connect().await?.post(path).await?)
+    shown(context, &context.connect().await?.post(path).await?)
 }
 
-fn shown(context: &Context, done: Done) -> anyhow::Result<Exit> {
+fn shown(context: &Context, done: &Done) -> anyhow::Result<Exit> {
     if context.output.json {
-        let Done { ok, messages } = &done;
+        let Done { ok, messages } = done;
         print_json(&json!({ "schema": SCHEMA, "ok": ok, "messages": messages }))?;
     } else {
-        report(context.output, &done);
+        report(context.output, done);
     }
     Ok(if done.ok { Exit::Ok } else { Exit::Failure })
 }
