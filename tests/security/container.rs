@@ -2,15 +2,19 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use ptcd::config::SandboxChoice;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::lab::{
-    CONTAINER_FOLDER, IMAGE, RUNTIME, config, end, eventually, fresh, image, run_in, spawn,
+    CONTAINER_FOLDER, IMAGE, RUNTIME, ask as program, config, end, eventually, fresh, image,
+    run_in, spawn,
 };
-use crate::life::{MODE, stubborn};
+use crate::life::{LATER, MODE, stubborn};
 
 /// Attempts that succeed here, as docs/security.md says: a container has a /proc, a /sys and the usual devices, and
 /// what else the image holds.
@@ -20,24 +24,30 @@ pub(crate) const SHOWN: &[&str] = &[
     "sys_is_not_read",
     "the_root_is_not_listed",
     "what_is_installed_beside_the_library_is_not_read",
-    "a_file_in_a_folder_of_others_is_not_found_by_listing",
     "the_kernel_tells_nothing_of_itself",
-    "no_terminal_is_made",
     "no_device_but_one_is_opened",
+    "groups_of_control_are_not_listed",
+    "the_one_device_keeps_its_times_and_mode",
 ];
+
+/// Those that succeed in a container of docker alone: it puts a file with the name `localhost` there.
+pub(crate) const SHOWN_BY_DOCKER: &[&str] = &["names_are_not_resolved"];
 
 /// A watchdog may take this long.
 const WATCHDOG: Duration = Duration::from_secs(5);
 
 /// The engine that the tier takes where none is named: the first that answers.
-fn engine() -> &'static str {
-    let answers = |name: &&str| {
-        Command::new(name)
-            .arg("info")
-            .output()
-            .is_ok_and(|output| output.status.success())
-    };
-    ["docker", "podman"].into_iter().find(answers).unwrap()
+pub(crate) fn engine() -> &'static str {
+    static ENGINE: LazyLock<&str> = LazyLock::new(|| {
+        let answers = |name: &&str| {
+            Command::new(name)
+                .arg("info")
+                .output()
+                .is_ok_and(|output| output.status.success())
+        };
+        ["docker", "podman"].into_iter().find(answers).unwrap()
+    });
+    *ENGINE
 }
 
 fn ask(words: &[&str]) -> String {
@@ -120,6 +130,35 @@ fn leftovers_are_removed() -> Result<(), Failed> {
     Ok(())
 }
 
+/// As in the other tiers: a program that stands still is ended, and its container with it.
+fn a_stopped_worker_is_killed() -> Result<(), Failed> {
+    let mut config = config(SandboxChoice::Container);
+    let folder = tempfile::tempdir()?;
+    config.state_folder = Some(folder.path().to_owned());
+    let sandbox = RUNTIME.block_on(ptcd::sandbox::Sandbox::start(config));
+    let owner = std::fs::read_to_string(folder.path().join("container.owner"))?;
+    let worker = spawn(&sandbox);
+    let answer = program(&worker, "result = 1");
+    let [name] = &containers(&owner)[..] else {
+        return Err("not one container".into());
+    };
+    let supervisor = ask(&["inspect", "--format", "{{.State.Pid}}", name]);
+    let supervisor = supervisor.trim();
+    let children =
+        std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"))?;
+    let pid: i32 = children.trim().parse()?;
+    kill_process(Pid::from_raw(pid).ok_or("no pid")?, Signal::STOP)?;
+    eventually(LATER, "it is stopped", || {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "))
+    });
+    let outcome = end(worker, answer);
+    assert_eq!(outcome.exit.signal, Some(libc::SIGKILL));
+    eventually(WATCHDOG, "the container is gone", || {
+        containers(&owner).is_empty()
+    });
+    Ok(())
+}
+
 /// The program's process is not the one that watches over it, and has no hold on that one.
 fn the_watchdog_is_out_of_reach() -> Result<(), Failed> {
     let sandbox = fresh(SandboxChoice::Container);
@@ -151,6 +190,7 @@ pub(crate) fn all() -> Vec<Trial> {
             "an_ended_worker_leaves_no_container",
             an_ended_worker_leaves_no_container,
         ),
+        make("a_stopped_worker_is_killed", a_stopped_worker_is_killed),
         make("leftovers_are_removed", leftovers_are_removed),
         make("the_watchdog_is_out_of_reach", the_watchdog_is_out_of_reach),
     ]

@@ -172,6 +172,15 @@ impl Outcome {
     }
 }
 
+/// How a filter answers what is refused by argument; not every engine reads an error number from its profile.
+fn refusals() -> &'static [i32] {
+    if image().is_some() {
+        &[libc::EINVAL, libc::EPERM]
+    } else {
+        &[libc::EINVAL]
+    }
+}
+
 /// Runs a program in a worker of its own.
 pub(crate) fn run(choice: SandboxChoice, program: &str) -> Outcome {
     run_in(sandbox(choice), program)
@@ -190,7 +199,8 @@ pub(crate) fn spawn(sandbox: &Sandbox) -> WorkerProcess {
 /// Sends a program to a worker and waits for its answer, without ending the worker.
 pub(crate) fn ask(worker: &WorkerProcess, program: &str) -> Option<Value> {
     let program = format!(
-        "facts = json.loads({:?})\n{program}",
+        "facts = json.loads({:?}); \
+         unrefused = lambda calls: [n for n, code in calls if code not in facts['refusals']]\n{program}",
         outside().facts.to_string()
     );
     let mut channel = worker.channel.try_clone().unwrap();
@@ -300,6 +310,7 @@ pub(crate) fn outside() -> &'static Outside {
             "pid": std::process::id(),
             "peer": peer.pid(),
             "sys": crate::calls::numbers(),
+            "refusals": refusals(),
         });
         Outside {
             folder,

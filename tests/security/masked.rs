@@ -8,7 +8,7 @@ use ptcd::config::SandboxChoice;
 use ptcd::sandbox::Sandbox;
 use serde_json::{Value, json};
 
-use crate::lab::{RUNTIME, config, lack_of_full, run_in};
+use crate::lab::{IMAGE, RUNTIME, config, lack_of_full, run_in};
 use crate::life::MODE;
 
 /// Takes something away, for good, and becomes the program it is told.
@@ -62,6 +62,8 @@ fn told(masked: &str) -> Result<Vec<Value>, Failed> {
         .arg(std::env::current_exe()?)
         .arg(masked)
         .env(MODE, "tell")
+        // It asks for the other tiers, wherever this runs; an engine may not answer there.
+        .env_remove(IMAGE)
         .stdin(Stdio::null())
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -62,7 +62,11 @@ fn nothing_outside_is_removed() -> Result<(), Failed> {
 
 /// A worker that is stopped is killed like any other.
 fn a_stopped_worker_is_killed() -> Result<(), Failed> {
-    for tier in tiers() {
+    // Which process it is, there an engine knows: `container.rs` has the same.
+    for tier in tiers()
+        .iter()
+        .filter(|tier| **tier != SandboxChoice::Container)
+    {
         let sandbox = fresh(*tier);
         let worker = spawn(&sandbox);
         let answer = ask(&worker, "result = 1");

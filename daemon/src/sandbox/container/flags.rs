@@ -12,6 +12,10 @@ const LEAST_TASKS: u64 = 16;
 /// The supervisor, and what lies between one program's end and the next look.
 const OTHER_TASKS: u64 = 2;
 
+/// Folders that engines make, which everybody in the container may write to: the one with queues of messages, and the
+/// one with terminals. An empty folder that nobody may enter takes their place.
+const HIDDEN: [&str; 2] = ["/dev/mqueue", "/dev/pts"];
+
 /// What docker would otherwise take from its own configuration, which may hold a password.
 const PROXIES: [&str; 10] = [
     "HTTP_PROXY",
@@ -64,6 +68,10 @@ impl Run<'_> {
             "/tmp:rw,noexec,nosuid,nodev,size={scratch_bytes},mode=1777"
         ));
         let mut pair = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+        for folder in HIDDEN {
+            let value = format!("{folder}:ro,noexec,nosuid,nodev,size=4096,mode=0");
+            pair("--tmpfs", value);
+        }
         pair("--workdir", "/tmp".to_owned());
         pair("--cap-drop", "ALL".to_owned());
         pair("--security-opt", "no-new-privileges".to_owned());
@@ -135,7 +143,9 @@ mod tests {
     use super::*;
 
     const COMMON: &str = "run --rm --interactive --pull never --network none --read-only --tmpfs \
-        /tmp:rw,noexec,nosuid,nodev,size=67108864,mode=1777 --workdir /tmp --cap-drop ALL --security-opt \
+        /tmp:rw,noexec,nosuid,nodev,size=67108864,mode=1777 --tmpfs \
+        /dev/mqueue:ro,noexec,nosuid,nodev,size=4096,mode=0 --tmpfs \
+        /dev/pts:ro,noexec,nosuid,nodev,size=4096,mode=0 --workdir /tmp --cap-drop ALL --security-opt \
         no-new-privileges --security-opt seccomp=/state/seccomp.json --pids-limit 66 --memory 671088640 \
         --memory-swap 671088640 --cpus 1 --ulimit nofile=128 --ulimit core=0 --ulimit nproc=4096 --user \
         65534:65534 --ipc none --cgroupns private --hostname sandbox --log-driver none --stop-timeout 0 --label \
