@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::call_log::{Event, Line};
 use super::condition::Place;
-use super::head::Head;
+use super::head::{Usage, Written};
 use super::kept::{self, Changed, MAX_ERROR, MAX_NAME, settled, sha256, words};
 use super::run_file::{Context, Part, Printed, QueryEntry, RunFile};
 use super::store;
@@ -402,16 +402,20 @@ impl RunRecorder {
         }
         shared.store.replace(&record);
         let saved = match file.as_mut() {
-            Some(file) => shared.store.save(&record, file),
-            None => Ok(()),
+            Some(file) => shared.store.save(&record, file).map(Some),
+            None => Ok(None),
         };
         shared.log.condition.note(Place::Runs, &saved);
         let logged = shared.log.write(&Line {
             record: Some(record),
             ..self.line(Event::End)
         });
-        saved.and(logged)?;
-        Ok(FinishedRun(self))
+        let head = saved?;
+        logged?;
+        Ok(FinishedRun {
+            recorder: self,
+            head,
+        })
     }
 
     /// The last lines of the run's file: calls without an end, what the program found, what it gave.
@@ -479,22 +483,28 @@ impl RunRecorder {
 
 /// A run whose record is written, and lacks only what the kernel knows.
 #[derive(Debug)]
-pub struct FinishedRun(RunRecorder);
+pub struct FinishedRun {
+    recorder: RunRecorder,
+    /// Its head as it was written.
+    head: Option<Written>,
+}
 
 impl FinishedRun {
     /// Adds what the kernel counted once the worker was reaped.
     pub fn add_usage(&self, cpu: Duration, peak_memory_bytes: u64) -> Result<(), JournalError> {
-        let cpu_ms = millis(cpu);
-        let journal = &self.0.journal;
+        let usage = Usage {
+            cpu_ms: millis(cpu),
+            peak_memory_bytes,
+        };
+        let journal = &self.recorder.journal;
         journal.log.write(&Line {
-            cpu_ms: Some(cpu_ms),
-            peak_memory_bytes: Some(peak_memory_bytes),
-            ..self.0.line(Event::Usage)
+            cpu_ms: Some(usage.cpu_ms),
+            peak_memory_bytes: Some(usage.peak_memory_bytes),
+            ..self.recorder.line(Event::Usage)
         })?;
-        journal.store.amend(&self.0.about.run, |head: &mut Head| {
-            head.record.cpu_ms = Some(cpu_ms);
-            head.record.peak_memory_bytes = Some(peak_memory_bytes);
-        })?;
-        Ok(())
+        match &self.head {
+            Some(head) => journal.store.add_usage(self.recorder.run(), head, usage),
+            None => Ok(()),
+        }
     }
 }
