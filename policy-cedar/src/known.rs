@@ -34,20 +34,20 @@ impl fmt::Debug for Known {
 }
 
 impl Known {
-    /// The parties of a call: those of an earlier one with the same facts, else what `make` makes of them.
+    /// The parties of a call: those of an earlier one with the same facts, else what `anew` makes of them.
     pub(crate) fn parties(
         &self,
         call: &Call<'_>,
-        make: impl FnOnce() -> Result<Parties, String>,
+        anew: impl FnOnce() -> Result<Parties, String>,
     ) -> Result<Arc<Parties>, String> {
         let key = key(call);
         if key.len() > MAX_KEY {
-            return make().map(Arc::new);
+            return anew().map(Arc::new);
         }
         if let Some(parties) = self.lock().get(&key) {
             return Ok(Arc::clone(parties));
         }
-        let made = Arc::new(make()?);
+        let made = Arc::new(anew()?);
         let mut known = self.lock();
         if known.len() >= MAX_KNOWN {
             known.clear();
@@ -138,11 +138,11 @@ mod tests {
         };
         let is_new = |call: &Call<'_>| {
             let before = made.get();
-            let make = || {
+            let anew = || {
                 made.set(before + 1);
                 Ok(parties())
             };
-            known.parties(call, make).unwrap();
+            known.parties(call, anew).unwrap();
             made.get() > before
         };
         assert!(is_new(&call) && !is_new(&call));

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::call_log::{Event, Line};
 use super::condition::Place;
-use super::head::{Usage, Written};
+use super::finished::FinishedRun;
 use super::kept::{self, Changed, MAX_ERROR, MAX_NAME, settled, sha256, words};
 use super::run_file::{Context, Part, Printed, QueryEntry, RunFile};
 use super::store;
@@ -33,7 +33,7 @@ const MAX_STREAM: usize = 64 * 1024;
 /// Records one run. Its calls may be recorded from any thread.
 #[derive(Clone, Debug)]
 pub struct RunRecorder {
-    journal: Arc<Shared>,
+    pub(super) journal: Arc<Shared>,
     about: Arc<About>,
     book: Arc<Mutex<Book>>,
 }
@@ -412,10 +412,7 @@ impl RunRecorder {
         });
         let head = saved?;
         logged?;
-        Ok(FinishedRun {
-            recorder: self,
-            head,
-        })
+        Ok(FinishedRun::new(self, head))
     }
 
     /// The last lines of the run's file: calls without an end, what the program found, what it gave.
@@ -449,7 +446,7 @@ impl RunRecorder {
         }
     }
 
-    fn line(&self, event: Event) -> Line {
+    pub(super) fn line(&self, event: Event) -> Line {
         Line {
             event,
             time_ms: now_ms(),
@@ -478,33 +475,5 @@ impl RunRecorder {
 
     fn lock(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A run whose record is written, and lacks only what the kernel knows.
-#[derive(Debug)]
-pub struct FinishedRun {
-    recorder: RunRecorder,
-    /// Its head as it was written.
-    head: Option<Written>,
-}
-
-impl FinishedRun {
-    /// Adds what the kernel counted once the worker was reaped.
-    pub fn add_usage(&self, cpu: Duration, peak_memory_bytes: u64) -> Result<(), JournalError> {
-        let usage = Usage {
-            cpu_ms: millis(cpu),
-            peak_memory_bytes,
-        };
-        let journal = &self.recorder.journal;
-        journal.log.write(&Line {
-            cpu_ms: Some(usage.cpu_ms),
-            peak_memory_bytes: Some(usage.peak_memory_bytes),
-            ..self.recorder.line(Event::Usage)
-        })?;
-        match &self.head {
-            Some(head) => journal.store.add_usage(self.recorder.run(), head, usage),
-            None => Ok(()),
-        }
     }
 }
