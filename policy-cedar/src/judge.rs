@@ -1,6 +1,7 @@
 //! Judges one call by a set of policies.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use cedar_policy::{
     Context, Decision, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request,
@@ -8,6 +9,7 @@ use cedar_policy::{
 };
 
 use crate::facts::Call;
+use crate::known::Parties;
 use crate::load::Policies;
 use crate::values;
 
@@ -53,7 +55,7 @@ impl Policies {
     ///
     /// Whatever cannot be evaluated denies: a forbid whose condition fails would otherwise be no forbid at all.
     pub fn judge(&self, call: &Call<'_>) -> Judgement {
-        let (request, entities) = match self.request(call) {
+        let (request, parties) = match self.request(call) {
             Ok(made) => made,
             Err(error) => {
                 return Judgement {
@@ -66,7 +68,7 @@ impl Policies {
         };
         let response = self
             .authorizer
-            .is_authorized(&request, &self.set, &entities);
+            .is_authorized(&request, &self.set, &parties.entities);
         let diagnostics = response.diagnostics();
         let mut policies: Vec<String> = diagnostics.reason().map(ToString::to_string).collect();
         policies.sort_unstable();
@@ -139,7 +141,18 @@ impl Policies {
         risks
     }
 
-    fn request(&self, call: &Call<'_>) -> Result<(Request, Entities), String> {
+    fn request(&self, call: &Call<'_>) -> Result<(Request, Arc<Parties>), String> {
+        let parties = self.known.parties(call, || self.parties(call))?;
+        let context = context(call)?;
+        let (principal, resource) = (parties.principal.clone(), parties.resource.clone());
+        let action = self.types.action.clone();
+        let request = Request::new(principal, action, resource, context, None)
+            .map_err(|error| error.to_string())?;
+        Ok((request, parties))
+    }
+
+    /// Who calls what: all that a call's arguments and its program have no part in.
+    fn parties(&self, call: &Call<'_>) -> Result<Parties, String> {
         let types = &self.types;
         let tool = &call.tool;
         let client = match call.client.name {
@@ -177,11 +190,11 @@ impl Policies {
         ];
         let entities =
             Entities::from_entities(entities, None).map_err(|error| error.to_string())?;
-        let context = context(call)?;
-        let action = types.action.clone();
-        let request = Request::new(principal, action, resource, context, None)
-            .map_err(|error| error.to_string())?;
-        Ok((request, entities))
+        Ok(Parties {
+            principal,
+            resource,
+            entities,
+        })
     }
 }
 

@@ -7,6 +7,7 @@
 mod annotations;
 mod facts;
 mod judge;
+mod known;
 mod load;
 mod numbers;
 mod schemas;

@@ -7,6 +7,7 @@ use cedar_policy::{Authorizer, PolicyId, PolicySet};
 use miette::{Diagnostic, SourceSpan};
 
 use crate::annotations::{self, Rule};
+use crate::known::Known;
 use crate::validate;
 
 /// Most policies of a set.
@@ -53,6 +54,7 @@ pub struct Policies {
     pub(crate) rules: BTreeMap<String, Rule>,
     pub(crate) authorizer: Authorizer,
     pub(crate) types: Types,
+    pub(crate) known: Known,
     warnings: Vec<String>,
 }
 
@@ -118,6 +120,7 @@ impl Policies {
             set: loading.set,
             rules: loading.rules,
             authorizer: Authorizer::new(),
+            known: Known::default(),
             types,
             warnings,
         })

@@ -122,6 +122,24 @@ pub(super) fn open_existing(path: &Path) -> Result<Option<File>, JournalError> {
     }
 }
 
+/// Opens an existing file for reading, and for writing at its end; `None` where there is none. No links, no pipes.
+pub(super) fn open_to_add(path: &Path) -> Result<Option<File>, JournalError> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path);
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(JournalError::Write {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
 /// Writes a whole file (0600) beside its place and moves it there.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     use std::io::Write as _;

@@ -7,6 +7,7 @@
 mod call_log;
 mod condition;
 mod files;
+mod finished;
 mod head;
 mod kept;
 #[cfg(test)]
@@ -30,8 +31,9 @@ use serde_json::Value;
 
 use self::call_log::{CallLog, Event, Line};
 use self::condition::Place;
+pub use self::finished::FinishedRun;
 pub use self::kept::Changed;
-pub use self::recorder::{FinishedRun, RunRecorder};
+pub use self::recorder::RunRecorder;
 use self::retention::{Bounds, Found, Kind, Retention};
 pub use self::run_file::{Context, QueryEntry};
 use self::store::RunStore;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ptc_protocol::detail::{CallEntry, DecisionEntry};
 use ptc_protocol::facts::Kept;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::call_log::{Event, Line};
 use super::condition::Place;
-use super::head::Head;
+use super::finished::FinishedRun;
 use super::kept::{self, Changed, MAX_ERROR, MAX_NAME, settled, sha256, words};
 use super::run_file::{Context, Part, Printed, QueryEntry, RunFile};
 use super::store;
@@ -33,7 +33,7 @@ const MAX_STREAM: usize = 64 * 1024;
 /// Records one run. Its calls may be recorded from any thread.
 #[derive(Clone, Debug)]
 pub struct RunRecorder {
-    journal: Arc<Shared>,
+    pub(super) journal: Arc<Shared>,
     about: Arc<About>,
     book: Arc<Mutex<Book>>,
 }
@@ -402,16 +402,17 @@ impl RunRecorder {
         }
         shared.store.replace(&record);
         let saved = match file.as_mut() {
-            Some(file) => shared.store.save(&record, file),
-            None => Ok(()),
+            Some(file) => shared.store.save(&record, file).map(Some),
+            None => Ok(None),
         };
         shared.log.condition.note(Place::Runs, &saved);
         let logged = shared.log.write(&Line {
             record: Some(record),
             ..self.line(Event::End)
         });
-        saved.and(logged)?;
-        Ok(FinishedRun(self))
+        let head = saved?;
+        logged?;
+        Ok(FinishedRun::new(self, head))
     }
 
     /// The last lines of the run's file: calls without an end, what the program found, what it gave.
@@ -445,7 +446,7 @@ impl RunRecorder {
         }
     }
 
-    fn line(&self, event: Event) -> Line {
+    pub(super) fn line(&self, event: Event) -> Line {
         Line {
             event,
             time_ms: now_ms(),
@@ -474,27 +475,5 @@ impl RunRecorder {
 
     fn lock(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A run whose record is written, and lacks only what the kernel knows.
-#[derive(Debug)]
-pub struct FinishedRun(RunRecorder);
-
-impl FinishedRun {
-    /// Adds what the kernel counted once the worker was reaped.
-    pub fn add_usage(&self, cpu: Duration, peak_memory_bytes: u64) -> Result<(), JournalError> {
-        let cpu_ms = millis(cpu);
-        let journal = &self.0.journal;
-        journal.log.write(&Line {
-            cpu_ms: Some(cpu_ms),
-            peak_memory_bytes: Some(peak_memory_bytes),
-            ..self.0.line(Event::Usage)
-        })?;
-        journal.store.amend(&self.0.about.run, |head: &mut Head| {
-            head.record.cpu_ms = Some(cpu_ms);
-            head.record.peak_memory_bytes = Some(peak_memory_bytes);
-        })?;
-        Ok(())
     }
 }

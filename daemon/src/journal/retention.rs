@@ -123,6 +123,17 @@ impl Retention {
         self.trim(&mut files);
     }
 
+    /// Notes that a file got longer by so much.
+    pub(super) fn grown(&self, path: &Path, bytes: u64) {
+        let mut files = self.lock();
+        let Some(kept) = files.kept.iter_mut().rev().find(|kept| kept.path == path) else {
+            return;
+        };
+        kept.bytes = kept.bytes.saturating_add(bytes);
+        files.bytes = files.bytes.saturating_add(bytes);
+        self.trim(&mut files);
+    }
+
     /// Notes the size of the call log that is being written.
     pub(super) fn current_log(&self, bytes: u64) {
         let mut files = self.lock();
@@ -235,6 +246,11 @@ mod tests {
         assert_eq!(left(folder.path()), ["b", "c"]);
         retention.resized(&folder.path().join("c"), 70);
         assert_eq!(left(folder.path()), ["c"]);
+        retention.grown(&folder.path().join("c"), 10);
+        assert_eq!(
+            (left(folder.path()), retention.bytes()),
+            (vec!["c".to_owned()], 100)
+        );
         retention.add(write(folder.path(), "d", 500), 500, Kind::Log);
         assert_eq!(left(folder.path()), [""; 0]);
     }

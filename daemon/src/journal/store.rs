@@ -12,7 +12,7 @@ use std::time::Duration;
 use ptc_protocol::detail::CallEntry;
 use ptc_protocol::run::RunRecord;
 
-use super::head::{self, Head};
+use super::head::{self, Head, Usage, Written};
 use super::retention::{Kind, Retention};
 use super::run_file::{self, Context, Part, QueryEntry, RunFile};
 use super::{JournalError, files, now_ms};
@@ -71,6 +71,8 @@ pub(super) struct RunStore {
     keep: Duration,
     retention: Arc<Retention>,
     masker: Masker,
+    /// Held while a head that is there is changed, so that no change is lost to another.
+    changing: Mutex<()>,
     /// Oldest first.
     recent: Mutex<VecDeque<RunRecord>>,
 }
@@ -90,6 +92,7 @@ impl RunStore {
             keep,
             retention,
             masker,
+            changing: Mutex::default(),
             recent: Mutex::default(),
         };
         for record in recent {
@@ -116,7 +119,11 @@ impl RunStore {
     }
 
     /// Makes a run whose parts are written a finished one.
-    pub(super) fn save(&self, record: &RunRecord, file: &mut RunFile) -> Result<(), JournalError> {
+    pub(super) fn save(
+        &self,
+        record: &RunRecord,
+        file: &mut RunFile,
+    ) -> Result<Written, JournalError> {
         let sealed = file.seal()?;
         let path = self.path(&record.run)?;
         let parts = sealed.bytes;
@@ -126,10 +133,34 @@ impl RunStore {
             program: None,
             output: None,
         };
-        let bytes = head::write(&path, &head, &self.masker)?;
+        let written = head::write(&path, &head, &self.masker)?;
         file.keep();
         self.retention
-            .add(path, bytes.saturating_add(parts), Kind::Run);
+            .add(path, written.bytes.saturating_add(parts), Kind::Run);
+        Ok(written)
+    }
+
+    /// Adds what the kernel counted to a run whose head was written so: in memory, and in its file if that is kept.
+    pub(super) fn add_usage(
+        &self,
+        run: &str,
+        written: &Written,
+        usage: Usage,
+    ) -> Result<(), JournalError> {
+        let path = self.path(run)?;
+        let added = {
+            let _changing = self.changing();
+            head::add(&path, written, usage, &self.masker)?
+        };
+        let Some(bytes) = added else {
+            // It was changed since it was written, or is not kept any more.
+            self.amend(run, |head| usage.note(&mut head.record))?;
+            return Ok(());
+        };
+        self.retention.grown(&path, bytes);
+        if let Some(record) = self.lock().iter_mut().rev().find(|old| old.run == run) {
+            usage.note(record);
+        }
         Ok(())
     }
 
@@ -141,6 +172,7 @@ impl RunStore {
         change: impl FnOnce(&mut Head),
     ) -> Result<bool, JournalError> {
         let path = self.path(run)?;
+        let _changing = self.changing();
         // A head that somebody else changed must not get a seal of ours.
         let Some((mut head, true)) = head::read(&path, &self.masker)? else {
             return Ok(false);
@@ -151,9 +183,10 @@ impl RunStore {
             record.peak_memory_bytes = head.record.peak_memory_bytes;
             record.facts = head.record.facts.clone();
         }
-        let bytes = head::write(&path, &head, &self.masker)?;
+        let written = head::write(&path, &head, &self.masker)?;
         let parts = head.sealed.as_ref().map_or(0, |sealed| sealed.bytes);
-        self.retention.resized(&path, bytes.saturating_add(parts));
+        self.retention
+            .resized(&path, written.bytes.saturating_add(parts));
         Ok(true)
     }
 
@@ -241,6 +274,10 @@ impl RunStore {
     fn path(&self, run: &str) -> Result<PathBuf, JournalError> {
         check_id(run)?;
         Ok(self.folder.join(format!("{run}.json")))
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<RunRecord>> {

@@ -230,7 +230,7 @@ pub(super) const PARTS: [Doctoring; 11] = [
 ];
 
 /// Of the head, which holds what is known of the run.
-pub(super) const HEADS: [Doctoring; 8] = [
+pub(super) const HEADS: [Doctoring; 9] = [
     (
         "a limit of calls",
         |record| record.facts()["limits"]["max_tool_calls"] = json!(3),
@@ -262,6 +262,11 @@ pub(super) const HEADS: [Doctoring; 8] = [
             let hash = record.facts()["output_sha256"].clone();
             record.facts()["replayed"] = json!({"time_ms": 1, "output_sha256": hash});
         },
+        &[],
+    ),
+    (
+        "less memory than was counted",
+        |record| record.usage["usage"]["peak_memory_bytes"] = json!(1),
         &[],
     ),
     (

@@ -8,10 +8,12 @@
 mod kinds;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::replay::{recording, replay};
 use kinds::{CALLS, HEADS, PARTS};
 use libtest_mimic::Trial;
+use ptc_tests::wait::until;
 use ptc_tests::{Client, Home, TestResult};
 use serde_json::{Value, json};
 
@@ -44,6 +46,9 @@ print(t, random.random(), (await inspect_tool(tool_name='mcp__m__add'))['name'])
 emit({'t': t})
 ";
 
+/// How long a worker may take to be gone.
+const LIMIT: Duration = Duration::from_secs(30);
+
 /// What a replay says of every record that is not the one that was written.
 const CHANGED: &str = "the record on disk is not the one that was written";
 
@@ -52,6 +57,8 @@ struct Record {
     files: [PathBuf; 2],
     written: [String; 2],
     head: Value,
+    /// The line behind the head.
+    usage: Value,
     parts: Vec<Value>,
 }
 
@@ -59,13 +66,22 @@ impl Record {
     fn of(home: &Home, run: &str) -> Self {
         let runs = home.state().join("journal/runs");
         let files = ["json", "parts"].map(|ending| runs.join(format!("{run}.{ending}")));
-        let written = files
-            .each_ref()
-            .map(|file| std::fs::read_to_string(file).expect("a file of the record"));
+        let read = || {
+            files
+                .each_ref()
+                .map(|file| std::fs::read_to_string(file).expect("a file of the record"))
+        };
+        // What the kernel counted comes after the answer.
+        until("its usage is in the record", LIMIT, || {
+            read()[0].contains("\n{")
+        });
+        let written = read();
         let [head, parts] = &written;
         let line = |line: &str| serde_json::from_str(line).expect("a line");
+        let (head, usage) = head.split_once('\n').expect("two lines");
         Self {
             head: line(head),
+            usage: line(usage),
             parts: parts.lines().map(line).collect(),
             files,
             written,
@@ -102,12 +118,16 @@ impl Record {
 
     /// Writes the changed record; a head that was not changed stays as it is, to the byte.
     fn save(&self) {
-        let untouched = self.head == serde_json::from_str::<Value>(&self.written[0]).expect("it");
-        let head = if untouched {
-            self.written[0].clone()
-        } else {
-            self.head.to_string()
+        let (head, usage) = self.written[0].split_once('\n').expect("two lines");
+        let line = |written: &str, value: &Value| {
+            let untouched = *value == serde_json::from_str::<Value>(written).expect("it");
+            if untouched {
+                written.to_owned()
+            } else {
+                value.to_string()
+            }
         };
+        let head = [line(head, &self.head), line(usage, &self.usage)].join("\n");
         self.write([&head, &self.lines()]);
     }
 
@@ -174,9 +194,10 @@ fn a_file_that_was_cut_within_a_line_is_refused() -> TestResult {
     let record = Record::of(&home, &run);
     let [head, parts] = &record.written;
     let cut = |text: &str| text.get(..text.len() - 20).unwrap_or_default().to_owned();
+    let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     for texts in [
         [head, &cut(parts)],
-        [&cut(head), parts],
+        [&cut(&first(head)), parts],
         [&String::new(), parts],
     ] {
         record.write(texts.map(String::as_str));
