@@ -118,6 +118,81 @@ fn nothing_is_shared_with_the_server() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The calls that only one of the two ways to fork needs, by what their first condition compares with.
+const AT_ONCE: &str = "PR_GET_TID_ADDRESS";
+const TWICE: &str = "FORK";
+
+/// Who owns a recursive lock that this thread took, by the C library's word, and who this thread is, by the kernel's.
+const OWNER: &str = "import threading\nlock, c = ctypes.create_string_buffer(64), ctypes.CDLL(None)\n\
+    ctypes.c_int.from_buffer(lock, 16).value = 1\nc.pthread_mutex_lock(lock)\n\
+    result = [ctypes.c_int.from_buffer(lock, 8).value, threading.get_native_id()]";
+
+/// The profile whose server cannot make the call that compares with `value`.
+fn server_without(value: &str) -> Without {
+    let mut profile: Value = serde_json::from_str(ptcd::sandbox::testing::profile_text()).unwrap();
+    let calls = profile["server"].as_array_mut().unwrap();
+    let before = calls.len();
+    calls.retain(|entry| entry["when"][0][0]["is"] != value);
+    assert_eq!(calls.len(), before - 1, "{value}");
+    Without {
+        profile: Some(profile.to_string()),
+        ..Without::default()
+    }
+}
+
+/// By one call or, where that cannot be, by two forks: the worker is the warden's, its namespaces are nobody else's, and
+/// no process in between is left.
+fn a_worker_is_the_wardens_child_in_either_way() -> Result<(), Failed> {
+    for tier in forking() {
+        let tier = match tier {
+            SandboxChoice::Full => Confinement::Full,
+            _ => Confinement::Landlock,
+        };
+        for value in [TWICE, AT_ONCE] {
+            let weak = RUNTIME.block_on(ground().prove_forks(tier, &server_without(value)))?;
+            let [one, other] = [(); 2].map(|()| RUNTIME.block_on(weak.spawn_verified()));
+            let (one, other) = (one?, other?);
+            let server = server_of(&one).ok_or("no server is seen")?;
+            for worker in [&one, &other] {
+                assert_eq!(
+                    parent_of(worker.pid()),
+                    parent_of(server),
+                    "{tier:?} {value}"
+                );
+            }
+            let space = |pid, name| std::fs::read_link(format!("/proc/{pid}/ns/{name}"));
+            for (name, own) in [
+                ("user", true),
+                ("pid", true),
+                ("mnt", true),
+                ("ipc", true),
+                ("net", false),
+                ("uts", false),
+            ] {
+                let own = own && tier == Confinement::Full;
+                let all = [one.pid(), other.pid(), server].map(|pid| space(pid, name));
+                let all = all.into_iter().collect::<Result<BTreeSet<_>, _>>()?;
+                assert_eq!(
+                    all.len(),
+                    if own { 3 } else { 1 },
+                    "{tier:?} {value} {name}"
+                );
+            }
+            let entries = std::fs::read_dir("/proc")?.flatten();
+            let left = entries
+                .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+                .find(|pid| parent_of(*pid) == Some(server));
+            assert_eq!(left, None, "{tier:?} {value}");
+            for worker in [one, other] {
+                let answer = ask(&worker, OWNER).ok_or("no answer")?;
+                assert_eq!(answer["ok"][0], answer["ok"][1], "{tier:?} {value}");
+                end(worker, Some(answer));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn parent_of(pid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
@@ -255,7 +330,7 @@ fn a_server_that_cannot_confine_its_children_forks_none() -> Result<(), Failed> 
 }
 
 pub(crate) fn all() -> Vec<Trial> {
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 10] = [
         ("workers_are_forked", workers_are_forked),
         ("what_is_drawn_differs", what_is_drawn_differs),
         (
@@ -273,6 +348,10 @@ pub(crate) fn all() -> Vec<Trial> {
         (
             "a_server_that_stands_still_is_gone_without",
             a_server_that_stands_still_is_gone_without,
+        ),
+        (
+            "a_worker_is_the_wardens_child_in_either_way",
+            a_worker_is_the_wardens_child_in_either_way,
         ),
         ("a_server_is_replaced_in_time", a_server_is_replaced_in_time),
         (

@@ -117,8 +117,7 @@ const LANDLOCK_FORKS_AS_ROOT: &[Row] = &[
 /// What is left out where workers of the tier full are forked. They start no program after they have got every right
 /// in their own namespaces, so nothing takes these but the steps that do.
 const FULL_FORKS: &[Row] = &[
-    // The worker is left to the first process of the machine.
-    (&[WardenPid], Refused("step fork failed: No child")),
+    (&[WardenPid], Refused("its pid namespace is that of ptcd")),
     (
         &[WardenNetwork],
         Refused("its net namespace is that of ptcd"),

@@ -1,6 +1,6 @@
 //! What needs each call of the seccomp profile.
 
-use Need::{Elsewhere, Exit, Fork, Program, Start, Stop};
+use Need::{Elsewhere, Exit, Fork, ForkWithout, Program, Start, Stop};
 
 /// What fails where a call is left out.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +9,8 @@ pub(crate) enum Need {
     Start,
     /// No worker is forked.
     Fork,
+    /// No worker is forked where this call, by which it can be done in another way, is left out, too.
+    ForkWithout(&'static str),
     /// It does not leave with its code.
     Exit,
     /// A wait that a stop interrupts is not gone on with.
@@ -27,14 +29,16 @@ const NO_PAGE: &str = "the C library makes it where the kernel offers no page fo
 /// By call, counted where several entries name it.
 pub(crate) const NEEDS: &[(&str, Need)] = &[
     ("server clone", Fork),
-    ("server unshare", Fork),
+    ("server clone:1", ForkWithout("server prctl")),
+    ("server unshare", ForkWithout("server prctl")),
     ("server mount", Fork),
     ("server recvmsg", Fork),
     ("server setsid", Fork),
     ("server close_range", Fork),
     ("server capset", Fork),
-    ("server prctl", Fork),
+    ("server prctl", ForkWithout("server clone:1")),
     ("server prctl:1", Fork),
+    ("server prctl:2", Fork),
     ("server landlock_create_ruleset", Fork),
     ("server landlock_add_rule", Fork),
     ("server landlock_restrict_self", Fork),

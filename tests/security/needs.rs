@@ -14,59 +14,71 @@ use serde_json::Value;
 use crate::lab::{RUNTIME, ask, end, eventually, ground};
 use crate::life::LATER;
 use crate::need::{NEEDS, Need};
-use Need::{Elsewhere, Exit, Fork, Program, Start, Stop};
+use Need::{Elsewhere, Exit, Fork, ForkWithout, Program, Start, Stop};
 
-/// The key of each call of the profile that is for this processor, with the profile without it.
-fn each_left_out() -> BTreeMap<String, String> {
-    let mut all = left_out_of("allow", "");
-    all.extend(left_out_of("server", "server "));
+/// Where a call stands in the profile: the list, the entry in it, the call in that.
+type Place = (&'static str, usize, usize);
+
+/// The key of each call of the profile that is for this processor and the tier `full`.
+fn keys() -> BTreeMap<String, Place> {
+    let mut all = keys_of("allow", "");
+    all.extend(keys_of("server", "server "));
     all
 }
 
 /// The same of one list, whose keys begin with `prefix`.
-fn left_out_of(list: &str, prefix: &str) -> BTreeMap<String, String> {
+fn keys_of(list: &'static str, prefix: &str) -> BTreeMap<String, Place> {
     let profile: Value = serde_json::from_str(profile_text()).unwrap();
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
     let mut all = BTreeMap::new();
     for (entry, allowed) in profile[list].as_array().unwrap().iter().enumerate() {
-        if allowed
+        let elsewhere = allowed
             .get("arch")
-            .is_some_and(|arch| arch != std::env::consts::ARCH)
-        {
+            .is_some_and(|arch| arch != std::env::consts::ARCH);
+        let another = allowed["tiers"]
+            .as_array()
+            .is_some_and(|tiers| !tiers.contains(&Value::from("full")));
+        if elsewhere || another {
             continue;
         }
-        let calls: Vec<&str> = allowed["calls"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
-        for (at, call) in calls.iter().enumerate() {
-            let nth = count.entry((*call).to_owned()).or_default();
+        let calls = allowed["calls"].as_array().unwrap();
+        for (at, call) in calls.iter().filter_map(Value::as_str).enumerate() {
+            let nth = count.entry(call.to_owned()).or_default();
             let key = if *nth == 0 {
                 format!("{prefix}{call}")
             } else {
                 format!("{prefix}{call}:{nth}")
             };
             *nth += 1;
-            let mut without = profile.clone();
-            if calls.len() == 1 {
-                without[list].as_array_mut().unwrap().remove(entry);
-            } else {
-                without[list][entry]["calls"]
-                    .as_array_mut()
-                    .unwrap()
-                    .remove(at);
-            }
-            all.insert(key, without.to_string());
+            all.insert(key, (list, entry, at));
         }
     }
     all
 }
 
+/// The profile without what stands at `places`.
+fn left_out(places: &[Place]) -> Without {
+    let mut profile: Value = serde_json::from_str(profile_text()).unwrap();
+    for (list, entry, at) in places {
+        profile[list][entry]["calls"][at] = Value::Null;
+    }
+    for (list, ..) in places {
+        let entries = profile[list].as_array_mut().unwrap();
+        for entry in entries.iter_mut() {
+            let calls = entry["calls"].as_array_mut().unwrap();
+            calls.retain(|call| !call.is_null());
+        }
+        entries.retain(|entry| entry["calls"] != Value::Array(Vec::new()));
+    }
+    Without {
+        profile: Some(profile.to_string()),
+        ..Without::default()
+    }
+}
+
 /// Whether what needs the call succeeds in a fresh worker of `weak`.
 fn succeeds(weak: &mut Weak, need: Need) -> bool {
-    if matches!(need, Fork) {
+    if matches!(need, Fork | ForkWithout(_)) {
         return forks(weak);
     }
     let Ok(worker) = RUNTIME.block_on(weak.spawn()) else {
@@ -82,11 +94,11 @@ fn succeeds(weak: &mut Weak, need: Need) -> bool {
             return outcome.answer.is_none() && outcome.exit.code == Some(7);
         }
         Stop => return goes_on_after_a_stop(worker),
-        Start | Program(_) | Elsewhere(..) | Fork => {}
+        Start | Program(_) | Elsewhere(..) | Fork | ForkWithout(_) => {}
     }
     let program = match need {
         Program(text) | Elsewhere(_, text) => text,
-        Start | Exit | Stop | Fork => "",
+        Start | Exit | Stop | Fork | ForkWithout(_) => "",
     };
     let answer = ask(&worker, program);
     let outcome = end(worker, answer);
@@ -138,15 +150,15 @@ fn goes_on_after_a_stop(worker: WorkerProcess) -> bool {
 }
 
 fn every_call_is_needed() -> Result<(), Failed> {
-    let left_out = each_left_out();
-    let keys: BTreeSet<&str> = left_out.keys().map(String::as_str).collect();
+    let places = keys();
+    let keys: BTreeSet<&str> = places.keys().map(String::as_str).collect();
     let needs: BTreeMap<&str, Need> = NEEDS.iter().copied().collect();
     assert_eq!(
         keys,
         needs.keys().copied().collect(),
         "the profile and this table differ"
     );
-    let work = Mutex::new(left_out.iter());
+    let work = Mutex::new(places.iter());
     let unneeded = Mutex::new(Vec::new());
     let next = || work.lock().unwrap().next();
     std::thread::scope(|scope| {
@@ -156,15 +168,16 @@ fn every_call_is_needed() -> Result<(), Failed> {
                 let mut weak = RUNTIME
                     .block_on(ground.unproved(Confinement::Full, &Without::default()))
                     .unwrap();
-                while let Some((call, profile)) = next() {
-                    let without = Without {
-                        profile: Some(profile.clone()),
-                        ..Without::default()
+                while let Some((call, place)) = next() {
+                    let need = needs[call.as_str()];
+                    let without = match need {
+                        ForkWithout(other) => left_out(&[*place, places[other]]),
+                        _ => left_out(&[*place]),
                     };
                     RUNTIME
                         .block_on(ground.change(&mut weak, &without))
                         .unwrap();
-                    if succeeds(&mut weak, needs[call.as_str()]) {
+                    if succeeds(&mut weak, need) {
                         unneeded.lock().unwrap().push(call.clone());
                     }
                 }
@@ -178,11 +191,18 @@ fn every_call_is_needed() -> Result<(), Failed> {
 
 fn with_all_everything_succeeds() -> Result<(), Failed> {
     let mut weak = RUNTIME.block_on(ground().unproved(Confinement::Full, &Without::default()))?;
-    let failed: Vec<&str> = NEEDS
-        .iter()
-        .filter(|(_, need)| !succeeds(&mut weak, *need))
-        .map(|(call, _)| *call)
-        .collect();
+    let places = keys();
+    let mut failed = Vec::new();
+    for (call, need) in NEEDS {
+        let without = match need {
+            ForkWithout(other) => left_out(&[places[*other]]),
+            _ => Without::default(),
+        };
+        RUNTIME.block_on(ground().change(&mut weak, &without))?;
+        if !succeeds(&mut weak, *need) {
+            failed.push(*call);
+        }
+    }
     assert!(failed.is_empty(), "even with all calls: {failed:?}");
     Ok(())
 }

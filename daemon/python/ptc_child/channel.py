@@ -60,7 +60,6 @@ class Channel:
     """The worker's end. Writing is thread-safe; reading is done by whichever event loop is running."""
 
     def __init__(self, fd):
-        set_blocking(fd, False)
         self.fd = fd
         self.lock = RLock()
         self.on_failure = None
@@ -73,6 +72,10 @@ class Channel:
         self._closed = False
         self._writing = False
         self._stop_waits = False
+
+    def open(self):
+        """Begins to use the descriptor. What is before it may be done before a worker is forked."""
+        set_blocking(self.fd, False)
         # A fork of the program (only where nothing forbids one) has no part in the channel.
         os.register_at_fork(after_in_child=self._abandon)
 

@@ -11,6 +11,8 @@ from asyncio import base_events, current_task, ensure_future, events, runners
 from asyncio.tasks import _enter_task, _leave_task
 from functools import wraps
 
+# More than CPython (3.11 to 3.14) runs a function before it fits it to what it was called with.
+WARM_ROUNDS = 16
 _get_running_loop = events._get_running_loop
 _set_running_loop = events._set_running_loop
 _Base = base_events.BaseEventLoop
@@ -104,6 +106,19 @@ def install(channel):
     _Base.run_until_complete = wraps(_run_until_complete)(run_until_complete)
     runners.Runner.run = _nested(runners.Runner.run)
     asyncio.run = runners.run = _nested(runners.run)
+
+
+def warm():
+    """Runs loops that are gone afterwards: their code is then as CPython rewrites what runs often, and what is not
+    written anew in each forked worker is not copied in each."""
+    for _ in range(WARM_ROUNDS):
+        loop = asyncio.SelectorEventLoop()
+        loop.run_until_complete(_once())
+        loop.close()
+
+
+async def _once():
+    """What such a loop runs."""
 
 
 def new_loop():

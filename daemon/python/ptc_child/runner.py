@@ -47,7 +47,7 @@ class Worker:
     def __init__(self, channel):
         self._channel = channel
         self._sink = Sink(channel)
-        self._loop = loops.new_loop()
+        self._loop = None
         self._reserve = mmap.mmap(-1, RESERVE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._source = None
         self._tools = None
@@ -55,12 +55,18 @@ class Worker:
         self._thread = get_ident()
         self._seen = Seen()
         self._absent = {}
+        self._builtins = _own_builtins()
         self._steps = Steps(None)
         self._error, self._over = None, False
         channel.on_failure = self._finish
         channel.on_stop = self._stop
         channel.on_result = self._result
         loops.install(channel)
+
+    def open(self):
+        """Takes what each worker has for itself: the channel, an event loop."""
+        self._channel.open()
+        self._loop = loops.new_loop()
 
     def serve(self):
         """Says hello, waits for the program, runs it; does not return."""
@@ -94,7 +100,7 @@ class Worker:
         module = ModuleType("__main__")
         names = module.__dict__
         names["__file__"] = "<program>"
-        names["__builtins__"] = sys.modules["builtins"] = _own_builtins()
+        names["__builtins__"] = sys.modules["builtins"] = self._builtins
         names["ToolError"] = ToolError
         names["emit"] = helpers.make_emit(self._channel, limits["max_emit_bytes"])
         names.update(helpers.helpers(self._tools))
@@ -228,8 +234,11 @@ def main(fork_point=None):
     # The interpreter itself may have put a locale there.
     os.environ.clear()
     if fork_point is not None:
-        fork_point()
+        loops.warm()
     worker = Worker(Channel(CHANNEL_FD))
+    if fork_point is not None:
+        fork_point()
+    worker.open()
     try:
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
     except (OSError, RuntimeError, AttributeError):

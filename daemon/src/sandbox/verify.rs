@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use super::process::WorkerProcess;
 use super::{Limits, SandboxError};
@@ -27,27 +29,23 @@ const NAMESPACES: [(&str, bool); 6] = [
     ("uts", false),
 ];
 
+// Of this process, which installs no filter and enters no namespace as long as it lives.
+static OWN_STATUS: OnceLock<String> = OnceLock::new();
+static OWN_SPACES: OnceLock<[PathBuf; NAMESPACES.len()]> = OnceLock::new();
+
 /// Refuses a worker that lacks one of its layers.
 pub(super) fn verify(worker: &WorkerProcess, expected: Expected) -> Result<(), SandboxError> {
     let fault = |detail: String| SandboxError::Unconfined { detail };
-    let read = |whose: &str| {
-        fs::read_to_string(format!("/proc/{whose}/status"))
-            .map_err(|error| fault(format!("its status cannot be read: {error}")))
-    };
-    let status = read(&worker.pid().to_string())?;
-    let own = read("self")?;
+    let status = status_of(&worker.pid().to_string()).map_err(fault)?;
+    let own = kept(&OWN_STATUS, || status_of("self")).map_err(fault)?;
     if expected.inside {
+        let spaces = kept(&OWN_SPACES, own_spaces).map_err(fault)?;
         let parent = fields(&status).get("PPid").map(ToString::to_string);
         let parent = parent.ok_or_else(|| fault("its parent is not told".to_owned()))?;
-        for (space, own) in NAMESPACES {
-            let of = |whose: &str| {
-                fs::read_link(format!("/proc/{whose}/ns/{space}")).map_err(|error| {
-                    fault(format!("its {space} namespace cannot be seen: {error}"))
-                })
-            };
-            let (worker, warden, ptcd) =
-                (of(&worker.pid().to_string())?, of(&parent)?, of("self")?);
-            if worker == ptcd || warden == ptcd {
+        for ((space, own), ptcd) in NAMESPACES.into_iter().zip(spaces) {
+            let of = |whose: &str| space_of(whose, space).map_err(fault);
+            let (worker, warden) = (of(&worker.pid().to_string())?, of(&parent)?);
+            if worker == *ptcd || warden == *ptcd {
                 return Err(fault(format!("its {space} namespace is that of ptcd")));
             }
             if own && worker == warden {
@@ -67,7 +65,33 @@ pub(super) fn verify(worker: &WorkerProcess, expected: Expected) -> Result<(), S
     if !worker.lives() {
         return Err(fault("it has ended already".to_owned()));
     }
-    check(&status, &own, expected).map_err(fault)
+    check(&status, own, expected).map_err(fault)
+}
+
+/// What `lock` keeps, which is read the first time.
+fn kept<T>(lock: &OnceLock<T>, read: impl FnOnce() -> Result<T, String>) -> Result<&T, String> {
+    match lock.get() {
+        Some(kept) => Ok(kept),
+        None => read().map(|found| lock.get_or_init(|| found)),
+    }
+}
+
+fn own_spaces() -> Result<[PathBuf; NAMESPACES.len()], String> {
+    let mut spaces = [const { PathBuf::new() }; NAMESPACES.len()];
+    for (own, (space, _)) in spaces.iter_mut().zip(NAMESPACES) {
+        *own = space_of("self", space)?;
+    }
+    Ok(spaces)
+}
+
+fn status_of(whose: &str) -> Result<String, String> {
+    fs::read_to_string(format!("/proc/{whose}/status"))
+        .map_err(|error| format!("its status cannot be read: {error}"))
+}
+
+fn space_of(whose: &str, space: &str) -> Result<PathBuf, String> {
+    fs::read_link(format!("/proc/{whose}/ns/{space}"))
+        .map_err(|error| format!("its {space} namespace cannot be seen: {error}"))
 }
 
 /// Compares a worker's status with what is expected; `own` is that of ptcd, whose filters a worker inherits.

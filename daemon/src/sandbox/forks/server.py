@@ -12,12 +12,15 @@ import json
 import os
 import socket
 import sys
+import threading
 
 CONTROL = 3
 SECCOMP_SET_MODE_FILTER = 1
 LANDLOCK_RULE_PATH_BENEATH = 1
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 1, 24, 47, 4
+PR_GET_TID_ADDRESS = 40
+CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, SIGCHLD = 0x8000, 0x200000, 0x1000000, 17
 CAPABILITY_VERSION_3 = 0x20080522
 LAST_DESCRIPTOR = 0xFFFFFFFF
 SIGKILL = 9
@@ -72,6 +75,9 @@ prctl = of_c("prctl", INT, INT, LONG, LONG, LONG, LONG)
 prlimit = of_c("prlimit", INT, INT, INT, POINTER, POINTER)
 capset = of_c("capset", INT, POINTER, POINTER)
 syscall = of_c("syscall", ctypes.c_long, ctypes.c_long, LONG, LONG, LONG, LONG)
+# The same, which gives a failure back: of what is called hundreds of times raising is a good part.
+quick_syscall = ctypes.CDLL(None, use_errno=True).syscall
+quick_syscall.restype, quick_syscall.argtypes = syscall.restype, syscall.argtypes
 
 
 class Confinement:
@@ -83,7 +89,9 @@ class Confinement:
         self.kept = [ctypes.create_string_buffer(bytes.fromhex(code)) for code in setup["filters"]]
         self.filters = [Filter((len(code) - 1) // 8, ctypes.addressof(code)) for code in self.kept]
         self.landlock = setup["landlock"]
-        self.places = [] if self.landlock is None else list(self.open_places())
+        places = [] if self.landlock is None else list(self.open_places())
+        # In one piece: each page that a worker writes is copied first, and an object that is looked at is written.
+        self.places = (Place * len(places))(*places)
 
     def open_places(self):
         of_files = self.landlock["of_files"]
@@ -156,9 +164,11 @@ class Confinement:
         create = numbers["landlock_create_ruleset"]
         ruleset = syscall(create, ctypes.addressof(handled), ctypes.sizeof(handled), 0, 0)
         own = Place(self.landlock["scratch"], os.open(scratch, os.O_PATH | os.O_CLOEXEC))
-        add, addressof = numbers["landlock_add_rule"], ctypes.addressof
-        for place in (*self.places, own):
-            syscall(add, ruleset, LANDLOCK_RULE_PATH_BENEATH, addressof(place), 0)
+        add, first = numbers["landlock_add_rule"], ctypes.addressof(self.places)
+        size = ctypes.sizeof(Place)
+        for place in (ctypes.addressof(own), *range(first, first + size * len(self.places), size)):
+            if quick_syscall(add, ruleset, LANDLOCK_RULE_PATH_BENEATH, place, 0) < 0:
+                refuse(-1, None, None)
         syscall(numbers["landlock_restrict_self"], ruleset, 0, 0, 0)
 
 
@@ -203,6 +213,56 @@ def lower(resource, most):
     prlimit(0, resource, ctypes.byref(limit), None)
 
 
+class AtOnce:
+    """Makes a child that is the warden's own and in its own namespaces from its first moment, by one call of the kernel.
+
+    The C library has no function for that, so CPython's part of a fork is called here, and of the C library's part
+    only this is needed: the number that it keeps of its thread, by which its recursive locks know their owner. The rest
+    has nothing to do: handlers (of the libraries that are loaded OpenSSL alone has had any, and it goes by the process's
+    number), and the locks, stacks and lists of other threads, of which a server has none. The list of robust locks it
+    could not register anew anyway, for the filters refuse that.
+    """
+
+    def __init__(self, setup):
+        python, kernel = ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True)
+        self.around = [getattr(python, "PyOS_" + name) for name in ("BeforeFork", "AfterFork_Parent", "AfterFork_Child")]
+        for function in self.around:
+            function.restype, function.argtypes = None, ()
+        # It keeps hold of the interpreter's lock: that is the child's, too, then.
+        self.call = kernel.syscall
+        self.call.restype, self.call.argtypes = ctypes.c_long, (ctypes.c_long, *[LONG] * 5)
+        self.number = setup["calls"]["clone"]
+        flags = CLONE_PARENT | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD
+        self.arguments = (self.number, flags | setup["spaces"], 0, 0)
+        self.step = "namespaces" if setup["spaces"] else "fork"
+        self.own = own_number()
+
+    def fork(self):
+        """Like os.fork. May raise OSError."""
+        before, in_parent, in_child = self.around
+        before()
+        # Processors do not agree which of the two is the address.
+        child = self.call(*self.arguments, self.own, self.own)
+        if child == 0:
+            in_child()
+            return 0
+        error = ctypes.get_errno()
+        in_parent()
+        if child < 0:
+            raise OSError(error, os.strerror(error))
+        return child
+
+
+def own_number():
+    """Where the C library keeps the number of this thread. Raises OSError where that cannot be found out."""
+    found = ctypes.c_ulong()
+    prctl(PR_GET_TID_ADDRESS, ctypes.addressof(found), 0, 0, 0)
+    # Another C library has something else there.
+    if not found.value or ctypes.c_int.from_address(found.value).value != threading.get_native_id():
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    return found.value
+
+
 class Server:
     """Waits for requests; each child leaves its loop as a worker."""
 
@@ -210,6 +270,10 @@ class Server:
         self.confinement = confinement
         self.canary = canary
         self.control = socket.socket(fileno=CONTROL)
+        try:
+            self.at_once = AtOnce(confinement.setup)
+        except OSError:
+            self.at_once = None
 
     def fork_point(self):
         """Called where the text of a worker is warm: returns in each worker, and never in the server."""
@@ -221,42 +285,68 @@ class Server:
                 # The warden has gone, or wants another server.
                 os._exit(0)
             (line,) = descriptors(beside)
-            try:
-                child = os.fork()
-            except OSError as error:
-                os.write(line, failure("fork", error))
-                child = None
-            if child == 0:
-                task = self.become_worker(line)
+            forked = self.fork(line) if self.at_once is None else self.fork_at_once(line)
+            if forked is None:
                 break
             os.close(line)
-            forked = child is not None and os.waitpid(child, 0)[1] == 0
             self.control.send(b'"forked"' if forked else b'"failed"')
+        task = self.become_worker(line)
         if task["canary"]:
             exec(compile(self.canary, "<string>", "exec"), {"__name__": "__main__"})
             os._exit(0)
 
-    def become_worker(self, line):
-        """Forks once more and ends, so that the warden is the worker's parent; returns in the worker."""
-        steps = ["namespaces"]
+    def fork_at_once(self, line):
+        """Gives whether a child was made; None in the child."""
+        try:
+            child = self.at_once.fork()
+        except OSError as error:
+            os.write(line, failure(self.at_once.step, error))
+            return False
+        if child == 0:
+            return None
+        os.write(line, b"%d" % child)
+        return True
+
+    def fork(self, line):
+        """The same by two forks: the first child ends, so that the second is the warden's."""
+        try:
+            child = os.fork()
+        except OSError as error:
+            os.write(line, failure("fork", error))
+            return False
+        if child:
+            return os.waitpid(child, 0)[1] == 0
+        step = "namespaces"
         try:
             self.confinement.part()
-            steps.append("fork")
+            step = "fork"
             worker = os.fork()
             if worker:
                 os.write(line, b"%d" % worker)
                 os._exit(0)
+        except BaseException as error:
+            give_up(line, step, error)
+        return None
+
+    def become_worker(self, line):
+        """Confines this process, a child."""
+        steps = ["descriptors"]
+        try:
             self.control.detach()
             task = self.confinement.settle(line, steps.append)
         except BaseException as error:
-            # Nothing else of this process is ever to run.
-            try:
-                os.write(line, failure(steps[-1], error))
-            finally:
-                os._exit(FAILED)
+            give_up(line, steps[-1], error)
         # What follows is hello: the warden takes this end for the word that all is done.
         os.close(line)
         return task
+
+
+def give_up(line, step, error):
+    """Tells the warden and ends: nothing else of this process is ever to run."""
+    try:
+        os.write(line, failure(step, error))
+    finally:
+        os._exit(FAILED)
 
 
 def main():

@@ -69,6 +69,7 @@ impl Setup {
             "parent_death": has(Layer::ParentDeath),
             "descriptors": has(Layer::Descriptors),
             "calls": {
+                "clone": libc::SYS_clone,
                 "seccomp": libc::SYS_seccomp,
                 "close_range": libc::SYS_close_range,
                 "landlock_create_ruleset": libc::SYS_landlock_create_ruleset,
