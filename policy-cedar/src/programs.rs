@@ -204,9 +204,9 @@ mod tests {
         Some(policies.judge_start(&Start { client, engine })?.verdict)
     }
 
-    fn denied(reason: &str) -> Option<Verdict> {
+    fn denied(reason: &str) -> Verdict {
         let reason = reason.to_owned();
-        Some(Verdict::Deny { reason })
+        Verdict::Deny { reason }
     }
 
     #[test]
@@ -236,16 +236,18 @@ mod tests {
         assert_eq!(verdict(text, "", "monty"), Some(Verdict::Allow));
         assert_eq!(
             verdict(text, "", "cpython"),
-            denied("no policy permits programs of this client in the engine cpython")
+            Some(denied(
+                "no policy permits programs of this client in the engine cpython"
+            ))
         );
         let told = denied("policy \"not-x\": x starts nothing");
-        assert_eq!(verdict(text, "x", "monty"), told);
+        assert_eq!(verdict(text, "x", "monty"), Some(told));
         // One that leaves the action open is about programs, too.
         let open = r#"permit(principal, action, resource);
             @id("no") forbid(principal, action == Action::"run_program", resource == Engine::"monty");"#;
         assert_eq!(verdict(open, "x", "cpython"), Some(Verdict::Allow));
         let told = denied("policy \"no\" forbids this program");
-        assert_eq!(verdict(open, "x", "monty"), told);
+        assert_eq!(verdict(open, "x", "monty"), Some(told));
     }
 
     #[test]
@@ -255,7 +257,7 @@ mod tests {
             when { 9223372036854775807 + 1 > 0 };"#;
         let text = format!("{permit}{forbid}");
         let told = denied("a policy cannot be evaluated for the start of a program");
-        assert_eq!(verdict(&text, "x", "cpython"), told);
+        assert_eq!(verdict(&text, "x", "cpython"), Some(told));
     }
 
     #[test]
