@@ -1,4 +1,4 @@
-//! The facts about one call that policies may look at.
+//! The facts about one call, or the start of one program, that policies may look at.
 
 use serde_json::{Map, Value};
 
@@ -13,6 +13,15 @@ pub struct Call<'a> {
     pub arguments: &'a Map<String, Value>,
     /// The program that calls.
     pub program: Program<'a>,
+}
+
+/// The start of one program that is to be judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Who starts it.
+    pub client: Client<'a>,
+    /// What is to run it, such as `cpython`.
+    pub engine: &'a str,
 }
 
 /// The client that started the program, as it says of itself.

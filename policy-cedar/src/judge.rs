@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use cedar_policy::{
-    Context, Decision, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request,
+    Context, Decision, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request, Response,
     RestrictedExpression,
 };
 
-use crate::facts::Call;
+use crate::facts::{Call, Client};
 use crate::known::Parties;
 use crate::load::Policies;
 use crate::values;
@@ -69,17 +69,11 @@ impl Policies {
         let response = self
             .authorizer
             .is_authorized(&request, &self.set, &parties.entities);
-        let diagnostics = response.diagnostics();
-        let mut policies: Vec<String> = diagnostics.reason().map(ToString::to_string).collect();
-        policies.sort_unstable();
-        let mut errors: Vec<String> = diagnostics
-            .errors()
-            .map(|error| bounded(&error.to_string()))
-            .collect();
-        errors.sort_unstable();
-        errors.truncate(MAX_ERRORS);
+        let (policies, errors) = reasons(&response);
         let verdict = match response.decision() {
-            Decision::Deny if !policies.is_empty() => self.forbidden(&policies),
+            Decision::Deny if !policies.is_empty() => Verdict::Deny {
+                reason: self.told(&policies, "this call"),
+            },
             _ if !errors.is_empty() => not_evaluated(),
             Decision::Deny => Verdict::Deny {
                 reason: "no policy permits this call".to_owned(),
@@ -98,19 +92,19 @@ impl Policies {
         }
     }
 
-    fn forbidden(&self, policies: &[String]) -> Verdict {
+    /// What is told of forbids that match `what`: the first message of theirs.
+    pub(crate) fn told(&self, policies: &[String], what: &str) -> String {
         let told = policies.iter().find_map(|id| {
             let message = self.rules.get(id)?.message.as_deref()?;
             Some((id.as_str(), message))
         });
-        let reason = match told {
+        match told {
             Some((id, message)) => format!("policy \"{id}\": {message}"),
             None => match policies.first() {
-                Some(id) => format!("policy \"{id}\" forbids this call"),
-                None => "a policy forbids this call".to_owned(),
+                Some(id) => format!("policy \"{id}\" forbids {what}"),
+                None => format!("a policy forbids {what}"),
             },
-        };
-        Verdict::Deny { reason }
+        }
     }
 
     /// One permit that wants a person wins over those that do not.
@@ -155,23 +149,11 @@ impl Policies {
     fn parties(&self, call: &Call<'_>) -> Result<Parties, String> {
         let types = &self.types;
         let tool = &call.tool;
-        let client = match call.client.name {
-            "" => NO_NAME,
-            name => name,
-        };
-        let principal = uid(&types.client, client);
+        let principal = uid(&types.client, client_name(&call.client));
         let server = uid(&types.server, tool.server);
         let resource = uid(&types.tool, &tool_id(tool.server, tool.name));
         let entities = [
-            entity(
-                principal.clone(),
-                [
-                    ("name", text(client)),
-                    ("version", text(call.client.version)),
-                    ("transport", text(call.client.transport)),
-                ],
-                None,
-            )?,
+            client_entity(&principal, &call.client)?,
             entity(server.clone(), [("name", text(tool.server))], None)?,
             entity(
                 resource.clone(),
@@ -233,7 +215,39 @@ fn tool_id(server: &str, tool: &str) -> String {
     format!("{server}/{tool}")
 }
 
-fn uid(kind: &EntityTypeName, id: &str) -> EntityUid {
+/// Who a client is for policies, whatever it asks for.
+pub(crate) fn client_name<'a>(client: &Client<'a>) -> &'a str {
+    match client.name {
+        "" => NO_NAME,
+        name => name,
+    }
+}
+
+/// A client with what it says of itself.
+pub(crate) fn client_entity(principal: &EntityUid, client: &Client<'_>) -> Result<Entity, String> {
+    let attributes = [
+        ("name", text(client_name(client))),
+        ("version", text(client.version)),
+        ("transport", text(client.transport)),
+    ];
+    entity(principal.clone(), attributes, None)
+}
+
+/// Sorted ids of the policies that decided, and what could not be evaluated.
+pub(crate) fn reasons(response: &Response) -> (Vec<String>, Vec<String>) {
+    let diagnostics = response.diagnostics();
+    let mut policies: Vec<String> = diagnostics.reason().map(ToString::to_string).collect();
+    policies.sort_unstable();
+    let mut errors: Vec<String> = diagnostics
+        .errors()
+        .map(|error| bounded(&error.to_string()))
+        .collect();
+    errors.sort_unstable();
+    errors.truncate(MAX_ERRORS);
+    (policies, errors)
+}
+
+pub(crate) fn uid(kind: &EntityTypeName, id: &str) -> EntityUid {
     EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
 }
 
@@ -266,6 +280,6 @@ fn not_evaluated() -> Verdict {
     }
 }
 
-fn bounded(text: &str) -> String {
+pub(crate) fn bounded(text: &str) -> String {
     text.chars().take(MAX_ERROR).collect()
 }

@@ -8,10 +8,12 @@ use miette::{Diagnostic, SourceSpan};
 
 use crate::annotations::{self, Rule};
 use crate::known::Known;
-use crate::validate;
+use crate::{depth, programs, validate};
 
 /// Most policies of a set.
 const MAX_POLICIES: usize = 2000;
+/// Most faults that are told of a set.
+const MAX_FAULTS: usize = 50;
 
 /// One text with policies.
 #[derive(Clone, Debug)]
@@ -54,6 +56,7 @@ pub struct Policies {
     pub(crate) rules: BTreeMap<String, Rule>,
     pub(crate) authorizer: Authorizer,
     pub(crate) types: Types,
+    pub(crate) judges_programs: bool,
     pub(crate) known: Known,
     warnings: Vec<String>,
 }
@@ -65,6 +68,8 @@ pub(crate) struct Types {
     pub(crate) server: cedar_policy::EntityTypeName,
     pub(crate) tool: cedar_policy::EntityTypeName,
     pub(crate) action: cedar_policy::EntityUid,
+    pub(crate) engine: cedar_policy::EntityTypeName,
+    pub(crate) run_program: cedar_policy::EntityUid,
 }
 
 impl Types {
@@ -74,6 +79,8 @@ impl Types {
             server: "Server".parse().ok()?,
             tool: "Tool".parse().ok()?,
             action: r#"Action::"call_tool""#.parse().ok()?,
+            engine: "Engine".parse().ok()?,
+            run_program: r#"Action::"run_program""#.parse().ok()?,
         })
     }
 }
@@ -83,8 +90,29 @@ impl Policies {
     ///
     /// # Errors
     /// Every fault found: what is no policy, an annotation that means nothing, an id that is given twice, a template,
-    /// a name that the schema does not have, a rubric that is not among `rubrics`.
+    /// a name that the schema does not have, a rubric that is not among `rubrics`, a policy that is too deep. At most 50
+    /// of them and how many more there are.
     pub fn load(sources: &[Source], rubrics: &[&str]) -> Result<Self, Vec<Fault>> {
+        let deep = depth::faults(sources);
+        if !deep.is_empty() {
+            return Err(deep);
+        }
+        let failed = |message: String| Err(vec![fault(None, 0, message)]);
+        std::thread::scope(|scope| {
+            let loading = std::thread::Builder::new()
+                .name("policies".to_owned())
+                .stack_size(depth::STACK)
+                .spawn_scoped(scope, || Self::load_here(sources, rubrics));
+            match loading.map(std::thread::ScopedJoinHandle::join) {
+                Ok(Ok(loaded)) => loaded,
+                Ok(Err(_)) => failed("they cannot be read: reading them failed inside".to_owned()),
+                Err(error) => failed(format!("no thread can be had that reads them: {error}")),
+            }
+        })
+    }
+
+    /// What [`Policies::load`] does, on a stack that is large enough for it.
+    fn load_here(sources: &[Source], rubrics: &[&str]) -> Result<Self, Vec<Fault>> {
         let mut loading = Loading {
             rubrics,
             ..Loading::default()
@@ -99,12 +127,18 @@ impl Policies {
         };
         let mut warnings = Vec::new();
         if loading.faults.is_empty() {
-            let found = validate::validate(&loading.set);
-            loading.faults.extend(found.faults.into_iter().map(|found| {
+            let mut found = validate::validate(&loading.set);
+            found
+                .faults
+                .extend(programs::faults(&loading.set, &loading.rules));
+            found.warnings.extend(programs::warning(&loading.set));
+            loading.more = found.faults.len().saturating_sub(MAX_FAULTS);
+            let told = found.faults.into_iter().take(MAX_FAULTS);
+            loading.faults.extend(told.map(|found| {
                 let (source, offset) = locate(&found.policy, found.offset);
                 fault(source, offset, found.message)
             }));
-            warnings.extend(found.warnings.into_iter().map(|found| {
+            warnings.extend(found.warnings.into_iter().take(MAX_FAULTS).map(|found| {
                 let (source, offset) = locate(&found.policy, found.offset);
                 fault(source, offset, found.message).to_string()
             }));
@@ -114,9 +148,10 @@ impl Policies {
             return Err(vec![fault(None, 0, message)]);
         };
         if !loading.faults.is_empty() {
-            return Err(loading.faults);
+            return Err(loading.told());
         }
         Ok(Self {
+            judges_programs: programs::are_named(&loading.set),
             set: loading.set,
             rules: loading.rules,
             authorizer: Authorizer::new(),
@@ -146,14 +181,37 @@ struct Loading<'a> {
     /// Where each policy begins: the text's number, and an offset in bytes.
     places: BTreeMap<String, (usize, usize)>,
     faults: Vec<Fault>,
+    /// Faults beyond those.
+    more: usize,
 }
 
 impl Loading<'_> {
+    /// The faults, and how many more there are.
+    fn told(mut self) -> Vec<Fault> {
+        if self.more > 0 {
+            let message = format!("and {} more faults", self.more);
+            self.faults.push(fault(None, 0, message));
+        }
+        self.faults
+    }
+
+    /// Keeps a fault, as far as there is room: its place is looked for only then.
+    fn find(&mut self, source: &Source, offset: usize, message: String) {
+        if self.faults.len() < MAX_FAULTS {
+            self.faults.push(fault(Some(source), offset, message));
+        } else {
+            self.more += 1;
+        }
+    }
+
     fn take(&mut self, index: usize, source: &Source) {
         let parsed: PolicySet = match source.text.parse() {
             Ok(parsed) => parsed,
             Err(errors) => {
-                self.faults.extend(parse_faults(source, &errors));
+                let faults = parse_faults(source, &errors);
+                let room = MAX_FAULTS.saturating_sub(self.faults.len());
+                self.more += faults.len().saturating_sub(room);
+                self.faults.extend(faults.into_iter().take(room));
                 return;
             }
         };
@@ -162,12 +220,16 @@ impl Loading<'_> {
             let message =
                 "a template (?principal, ?resource) is a rule for nobody: write the policy out"
                     .to_owned();
-            self.faults.push(fault(Some(source), start, message));
+            self.find(source, start, message);
+        }
+        if self.rules.len() + parsed.policies().count() > MAX_POLICIES {
+            self.find(source, 0, format!("more than {MAX_POLICIES} policies"));
+            return;
         }
         for policy in parsed.policies() {
             let start = start_of(policy.as_ref().loc().map(|loc| loc.span));
             if let Err(message) = self.add(index, source, policy, start) {
-                self.faults.push(fault(Some(source), start, message));
+                self.find(source, start, message);
             }
         }
     }
@@ -196,9 +258,6 @@ impl Loading<'_> {
             Some(prefix) => format!("{prefix}/{own}"),
             None => own,
         };
-        if self.rules.len() >= MAX_POLICIES {
-            return Err(format!("more than {MAX_POLICIES} policies"));
-        }
         if self.rules.contains_key(&id) {
             return Err(format!("the id {id:?} is that of another policy"));
         }
@@ -223,7 +282,14 @@ fn parse_faults(source: &Source, errors: &cedar_policy::ParseErrors) -> Vec<Faul
         fault(Some(source), offset, message)
     };
     let mut faults = vec![one(errors)];
-    faults.extend(errors.related().into_iter().flatten().map(one));
+    faults.extend(
+        errors
+            .related()
+            .into_iter()
+            .flatten()
+            .take(MAX_FAULTS)
+            .map(one),
+    );
     faults
 }
 
@@ -237,7 +303,7 @@ pub(crate) fn first_offset(error: &dyn Diagnostic) -> Option<usize> {
     error.labels()?.next().map(|label| label.offset())
 }
 
-fn fault(source: Option<&Source>, offset: usize, message: String) -> Fault {
+pub(crate) fn fault(source: Option<&Source>, offset: usize, message: String) -> Fault {
     let Some(source) = source else {
         return Fault {
             file: "policies".to_owned(),
@@ -308,6 +374,20 @@ mod tests {
         assert!(found[0].contains("expected"), "{found:?}");
         let found = faults("permit(principal == ?principal, action, resource);");
         assert!(found[0].contains("a template"), "{found:?}");
+    }
+
+    #[test]
+    fn a_set_with_more_policies_or_faults_than_any_is_told_of_briefly() {
+        let policy = "permit(principal, action, resource);\n";
+        assert_eq!(
+            faults(&policy.repeat(5000)),
+            ["p.cedar:1:1: more than 2000 policies"]
+        );
+        let found = faults(&format!("@nonsense {policy}").repeat(1000));
+        assert_eq!(found.len(), 51);
+        assert_eq!(found[50], "policies:0:0: and 950 more faults");
+        let found = faults(&"permit(principal, action, resource in Sever::\"x\");\n".repeat(200));
+        assert_eq!((found.len(), found[50].contains("more faults")), (51, true));
     }
 
     #[test]

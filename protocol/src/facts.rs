@@ -94,9 +94,31 @@ pub struct Facts {
     /// The submission whose program this is, by its run's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<String>,
+    /// What policies said of its start, where any is about starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartEntry>,
     /// The last time it was repeated from its record and gave the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
+}
+
+/// What policies said of a program's start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartEntry {
+    /// `allow` or `deny`.
+    pub verdict: String,
+    /// Ids of the policies that decided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
+    /// Why it was denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What could not be evaluated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    /// Which set of policies: the first digits of its hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
 }
 
 /// The limits a run was under; sizes in bytes, times in milliseconds.

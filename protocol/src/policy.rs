@@ -4,11 +4,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::detail::DecisionEntry;
+use crate::facts::StartEntry;
 
-/// A call that is to be judged and not made.
+/// A call that is to be judged and not made, or only the client whose programs are judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialCall {
-    /// Callable name.
+    /// Callable name; empty where no call is to be judged.
+    #[serde(default)]
     pub tool: String,
     /// Its arguments.
     #[serde(default)]
@@ -33,8 +35,23 @@ pub struct PolicyChecked {
     pub faults: Vec<String>,
     /// What their author should know although they can be used.
     pub warnings: Vec<String>,
+    /// What the policies say of that client's programs in each engine; empty where none is about starts, and all start.
+    #[serde(default)]
+    pub starts: Vec<TrialStart>,
     /// What the gate says about the call.
     pub decision: Option<DecisionEntry>,
     /// Why the call cannot be judged.
     pub refused: Option<String>,
+}
+
+/// What policies say of a client's programs in one engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialStart {
+    /// The client.
+    pub client: String,
+    /// The engine.
+    pub engine: String,
+    /// What they say.
+    #[serde(flatten)]
+    pub said: StartEntry,
 }

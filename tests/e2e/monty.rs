@@ -285,8 +285,27 @@ struct Hostile {
     ends: Vec<String>,
 }
 
-/// Of the worker's own list, which its tests run whole, one in so many.
+/// Of the worker's own list one in so many; all of it where `HOSTILE` is `all`, as `engines/monty/check` wants it.
 const ONE_IN: usize = 4;
+const INNOCENT: &str = "print((await mcp__m__add(a=1, b=2))['sum'])";
+
+/// How a run ended, in the words of the list; an error of the program is named by its class.
+fn end_of(run: &Run) -> String {
+    let form = &run.structured;
+    let known = match (form["ending"].as_str(), form["limit"].as_str()) {
+        (Some("finished"), _) => "fine",
+        (Some("timed_out"), _) => "time",
+        (Some("script_error"), Some("memory_bytes")) => "memory",
+        (Some("script_error"), None) => {
+            let last = form["error"].as_str().unwrap_or_default();
+            let last = last.split("\nHint: ").next().unwrap_or_default();
+            let last = last.trim_end().lines().last().unwrap_or_default();
+            return last.split(':').next().unwrap_or_default().to_owned();
+        }
+        _ => "otherwise",
+    };
+    known.to_owned()
+}
 
 fn a_hostile_program_ends_and_others_run_on() -> TestResult {
     let list = concat!(
@@ -294,44 +313,39 @@ fn a_hostile_program_ends_and_others_run_on() -> TestResult {
         "/../engines/monty/tests/hostile.json"
     );
     let programs: Vec<Hostile> = serde_json::from_str(&std::fs::read_to_string(list)?)?;
+    let all = std::env::var("HOSTILE").is_ok_and(|which| which == "all");
     let plan = plan(&worker()?)
         .set("execution.timeout_seconds", 2)
         .set("execution.memory_bytes", 96 * 1024 * 1024)
         .set("execution.pool.warm", 1);
     let (home, daemon, mut client) = party(&plan);
     let mut other = home.client();
-    for one in programs.iter().step_by(ONE_IN) {
+    let (pid, mut ends) = (daemon.status().pid, BTreeMap::<String, usize>::new());
+    assert_eq!(run(&mut other, INNOCENT).printed(), "3");
+    for one in programs.iter().step_by(if all { 1 } else { ONE_IN }) {
         let arguments = json!({"code": one.program, "engine": "monty"});
         let params = json!({"name": "execute_program", "arguments": arguments});
         let id = client.request("tools/call", &params);
-        // Beside it.
-        let beside = run(&mut other, "print((await mcp__m__add(a=1, b=2))['sum'])");
+        // Beside it; what is run after one is what is run before the next.
+        let beside = run(&mut other, INNOCENT);
         assert_eq!(beside.printed(), "3", "{}: {}", one.name, beside.text);
         let ran = client.finish_run(&id);
-        let form = &ran.structured;
-        let end = match (form["ending"].as_str(), form["limit"].as_str()) {
-            (Some("finished"), _) => "fine",
-            (Some("timed_out"), _) => "time",
-            (Some("script_error"), Some("memory_bytes")) => "memory",
-            (Some("script_error"), None) => "an error of its own",
-            _ => "otherwise",
-        };
-        let raises = |class: &String| {
-            let text = form["error"].as_str().unwrap_or_default();
-            end == "an error of its own" && text.contains(class.as_str())
-        };
+        let end = end_of(&ran);
         // Where the machine is slow the clock may be first.
-        let known = end == "time"
-            || one
-                .ends
-                .iter()
-                .any(|wanted| wanted == end || raises(wanted));
-        assert!(known, "{}: {}", one.name, ran.text);
-        // After it.
-        assert_eq!(run(&mut client, "print(1)").printed(), "1", "{}", one.name);
+        let known = end == "time" || one.ends.contains(&end);
+        assert!(known, "{}: {end}: {}", one.name, ran.text);
+        let after = run(&mut other, INNOCENT);
+        assert_eq!(after.printed(), "3", "{}: {}", one.name, after.text);
+        *ends.entry(end).or_default() += 1;
     }
-    assert_eq!(other.run("print(2)").printed(), "2");
-    assert_eq!(daemon.status().programs.engines[0].unavailable, None);
+    assert_eq!(run(&mut client, "print(1)").printed(), "1");
+    assert_eq!(other.run(INNOCENT).printed(), "3");
+    let status = daemon.status();
+    assert_eq!(status.pid, pid);
+    assert_eq!(status.programs.engines[0].unavailable, None);
+    if all {
+        println!("hostile programs through the daemon, by their ends: {ends:?}");
+    }
     Ok(())
 }
 

@@ -17,6 +17,8 @@ pub(super) fn tests() -> Vec<Trial> {
         a_program_meets_new_policies_at_its_next_call,
         policies_are_checked_and_tried_before_they_count,
         a_tool_that_looks_otherwise_than_it_was_pinned_is_denied,
+        a_program_that_a_policy_denies_never_starts,
+        a_policy_nested_into_the_depths_is_a_fault_and_the_daemon_stays,
     ]
 }
 
@@ -237,7 +239,7 @@ fn policies_are_checked_and_tried_before_they_count() -> TestResult {
     let (code, out, err) = home.ctl(&["policy", "check"]);
     assert_eq!(code, 0, "{err}");
     assert!(
-        out.ends_with("policy.cedar: no faults; 2 policies\n"),
+        out.contains("policy.cedar: no faults; 2 policies\nprograms: no policy names "),
         "{out}"
     );
     assert!(err.contains("rests on the client's own word"), "{err}");
@@ -336,5 +338,93 @@ fn a_tool_that_looks_otherwise_than_it_was_pinned_is_denied() -> TestResult {
     assert_eq!(called("look"), "called");
     assert_eq!(home.ctl(&["tools", "unpin", "*"]).0, 0);
     assert_eq!(home.ctl(&["tools", "pins"]).1, "");
+    Ok(())
+}
+
+const WHO_MAY_RUN: &str = r#"
+    permit(principal, action, resource);
+    @id("no-guests") @message("guests start no programs here")
+    forbid(principal == Client::"guest", action == Action::"run_program", resource);
+"#;
+
+fn a_program_that_a_policy_denies_never_starts() -> TestResult {
+    let (home, daemon, mut client) = party(WHO_MAY_RUN, Plan::new());
+    let code = "await mcp__m__echo(word='x')\nprint(1)";
+    assert_eq!(client.run(code).printed(), "1");
+    let calls = daemon.server("m").calls;
+    let mut guest = home.shim_with(&["--client", "guest"]);
+    guest.initialize("2025-11-25");
+    let refused = guest.run(code);
+    assert!(refused.is_error, "{}", refused.text);
+    assert!(
+        refused.text.contains(
+            "the program was denied before it started: policy \"no-guests\": guests start no programs here"
+        ),
+        "{}",
+        refused.text
+    );
+    assert_eq!(refused.structured["ending"], "refused");
+    assert_eq!(daemon.server("m").calls, calls);
+    // Both are in the journal, with what was said of them.
+    let (_, out, _) = home.ctl(&["--json", "runs"]);
+    let listed: Value = serde_json::from_str(&out)?;
+    let newest = &listed["runs"][0];
+    assert_eq!(
+        (&newest["ending"], &newest["client"]),
+        (&json!("refused"), &json!("guest")),
+        "{listed}"
+    );
+    let start = &newest["facts"]["start"];
+    assert_eq!(start["verdict"], "deny", "{newest}");
+    assert_eq!(start["policies"], json!(["no-guests"]));
+    let start = &listed["runs"][1]["facts"]["start"];
+    assert_eq!(start["verdict"], "allow", "{listed}");
+    assert!(start["rules"].is_string(), "{start}");
+    // The command line is a client as any other, and the check says who may.
+    let (code, out, _) = home.ctl(&["policy", "check", "--client", "guest"]);
+    assert_eq!(code, 0);
+    assert!(
+        out.contains("programs of guest in cpython: deny: policy \"no-guests\": guests start no programs here\n"),
+        "{out}"
+    );
+    let (_, out, _) = home.ctl(&["policy", "check"]);
+    assert!(
+        out.contains("programs of ptcctl in monty: allow: policy0\n"),
+        "{out}"
+    );
+    home.write("policy.cedar", &WHO_MAY_RUN.replace("guest\"", "ptcctl\""));
+    assert_eq!(home.ctl(&["reload"]).0, 0);
+    let file = home.write("program.py", "print(1)");
+    let (code, out, err) = home.ctl(&["run", &file.display().to_string()]);
+    assert!(code != 0 && out.is_empty(), "{out}");
+    assert!(err.contains("policy \"no-guests\""), "{err}");
+    assert_eq!(guest.run("print(1)").printed(), "1");
+    Ok(())
+}
+
+fn a_policy_nested_into_the_depths_is_a_fault_and_the_daemon_stays() -> TestResult {
+    let (home, daemon, mut client) = party("permit(principal, action, resource);", Plan::new());
+    let pid = daemon.status().pid;
+    let deep = format!("{}true{}", "(".repeat(50_000), ")".repeat(50_000));
+    let texts = [
+        format!("permit(principal, action, resource) when {{ {deep} }};").into_bytes(),
+        b"permit(principal, action, resource);\n\xff\xfe".to_vec(),
+        b"permit(principal, action, resource);\0".to_vec(),
+        b"permit(principal, action, resource);\n".repeat(5000),
+        vec![b'/'; 5 << 20],
+    ];
+    for text in texts {
+        std::fs::write(home.path("policy.cedar"), &text)?;
+        for verb in [["policy", "check"].as_slice(), &["reload"]] {
+            let (code, out, err) = home.ctl(verb);
+            assert_eq!(code, 1, "{out}{err}");
+            let told = format!("{out}{err}");
+            assert!(told.contains("policy.cedar"), "{told}");
+        }
+    }
+    // What was in force is in force.
+    let call = "print((await mcp__m__add(a=1, b=2))['sum'])";
+    assert_eq!(client.run(call).printed(), "3");
+    assert_eq!(daemon.status().pid, pid);
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use globset::Glob;
 use ptc_protocol::detail::DecisionEntry;
-use ptc_protocol::policy::{PolicyChecked, TrialCall};
+use ptc_protocol::policy::{PolicyChecked, TrialCall, TrialStart};
 use ptc_protocol::status::{Done, PolicyStatus, SCHEMA};
 
 use super::{Inner, reload};
-use crate::config;
-use crate::engine::judge_alone;
+use crate::config::{self, EngineName};
+use crate::engine::{judge_alone, judge_start};
 use crate::policy::{Gate, Pin, Policy, Said, ToolFacts};
 
 impl Inner {
@@ -31,12 +31,24 @@ impl Inner {
                 count,
                 digest,
                 warnings,
+                judges_programs: _,
             } = said;
             checked.path = Some(path.display().to_string());
             checked.policies = count;
             checked.rules = Some(digest.to_owned());
             checked.warnings = warnings.to_vec();
         }
+        let client = call.map_or("ptcctl", |call| call.client.as_str());
+        for engine in [EngineName::Cpython, EngineName::Monty] {
+            if let Some(said) = judge_start(&policy, engine, client, "") {
+                checked.starts.push(TrialStart {
+                    client: client.to_owned(),
+                    engine: engine.as_str().to_owned(),
+                    said,
+                });
+            }
+        }
+        let call = call.filter(|call| !call.tool.is_empty());
         match call.map(|call| self.judged(policy, call)) {
             None => {}
             Some(Ok(decision)) => checked.decision = Some(decision),

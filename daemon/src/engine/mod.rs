@@ -16,6 +16,7 @@ mod recording;
 pub mod replay;
 mod run;
 mod second;
+mod start;
 pub mod streams;
 mod tally;
 mod terms;
@@ -52,6 +53,7 @@ pub use self::call::{Asker, Boxed, CallTarget};
 pub use self::judging::judge_alone;
 pub use self::outcome::Outcome;
 pub use self::second::Second;
+pub use self::start::judge_start;
 
 /// Workers that may be lost, one after the other, before their program began.
 const MAX_WORKERS_LOST: u32 = 4;
@@ -84,6 +86,9 @@ pub enum RunError {
     /// The engine that was named, or is the default, cannot be had.
     #[error("the engine monty is unavailable: {0}")]
     Engine(String),
+    /// A policy denies this program, as it says.
+    #[error("the program was denied before it started: {0}")]
+    Denied(String),
     /// The daemon is ending.
     #[error("the daemon is ending and starts no more programs; call again in a moment")]
     Draining,
@@ -321,6 +326,7 @@ impl Engine {
         if size > MAX_PROGRAM_BYTES {
             return Err(RunError::TooLong { size });
         }
+        self.may_wait(&request).await?;
         let cancel = request.cancel.clone();
         // Who waits for a place is turned away when the daemon ends; who has one runs to the end.
         let place = tokio::select! {
@@ -343,8 +349,9 @@ impl Engine {
         (worker, busy): (Worker, Busy),
         place: &Place,
     ) -> Result<Outcome, RunError> {
+        let start = self.may_start(parts, &request).await?;
         let lender = place.lender();
-        let opened = Opened::begin(&self.inner.journal, &request, parts, lender)?;
+        let opened = Opened::begin(&self.inner.journal, &request, parts, (lender, start))?;
         let span = tracing::error_span!("run", run = opened.run);
         self.follow_opened(parts, request, opened, worker, busy)
             .instrument(span)

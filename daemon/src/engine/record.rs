@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ptc_protocol::facts::{Facts, Limits};
+use ptc_protocol::facts::{Facts, Limits, StartEntry};
 use ptc_protocol::run::{Confinement, RunRecord};
 
 use super::admission::Lender;
@@ -32,7 +32,7 @@ impl Opened {
         journal: &Journal,
         request: &Request,
         parts: &Parts,
-        lender: Lender,
+        (lender, start): (Lender, Option<StartEntry>),
     ) -> Result<Self, RunError> {
         let run = new_run_id();
         let started_ms = epoch_ms();
@@ -48,7 +48,10 @@ impl Opened {
             started_ms,
             recorder,
             lender,
-            facts: facts(parts, &request.caller, &request.purpose),
+            facts: Facts {
+                start,
+                ..facts(parts, &request.caller, &request.purpose)
+            },
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ptc_policy_cedar as cedar;
@@ -10,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::decision::{Decision, Step, Verdict};
 use super::effects::{Effect, Hints};
 use super::visibility::PolicyError;
-use super::{CallFacts, ProgramFacts};
+use super::{CallFacts, ProgramFacts, StartDecision, StartFacts};
 
 /// What the files of a folder are called that are read.
 const ENDING: &str = "cedar";
@@ -40,6 +41,8 @@ pub struct Said<'a> {
     pub digest: &'a str,
     /// What their author should know although they can be used.
     pub warnings: &'a [String],
+    /// Whether they judge programs before these start.
+    pub judges_programs: bool,
 }
 
 impl Cedar {
@@ -74,7 +77,30 @@ impl Cedar {
             count: self.policies.count(),
             digest: &self.digest,
             warnings: self.policies.warnings(),
+            judges_programs: self.policies.judges_programs(),
         }
+    }
+
+    pub(super) fn decide_start(&self, start: &StartFacts<'_>) -> Option<StartDecision> {
+        let judged = self.policies.judge_start(&cedar::Start {
+            client: cedar::Client {
+                name: start.client,
+                version: start.version,
+                transport: TRANSPORT,
+            },
+            engine: start.engine,
+        })?;
+        let denied = match judged.verdict {
+            cedar::Verdict::Allow => None,
+            cedar::Verdict::Deny { reason } => Some(reason),
+            // Policies that would ask are none; nobody is asked before a program starts.
+            cedar::Verdict::Ask { .. } => Some("it needs a person, and nobody is asked".to_owned()),
+        };
+        Some(StartDecision {
+            denied,
+            policies: judged.policies,
+            errors: judged.errors,
+        })
     }
 
     pub(super) fn decide(
@@ -169,17 +195,29 @@ fn read(path: &Path) -> Result<Vec<cedar::Source>, String> {
 /// A file's text, taken out of the room that is left.
 fn text(path: &Path, room: &mut u64) -> Result<String, String> {
     let shown = path.display();
-    let mut text = String::new();
-    // A pipe or a device would keep the daemon waiting.
-    let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
-    if !is_file {
+    // A pipe or a device would keep the daemon waiting, so that what is opened is looked at and not what is there before.
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(path);
+    let file = opened.map_err(|error| format!("{shown}: {error}"))?;
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
         return Err(format!("{shown} is no file"));
     }
-    let file = fs::File::open(path).map_err(|error| format!("{shown}: {error}"))?;
-    let read = file.take(*room + 1).read_to_string(&mut text);
+    let mut bytes = Vec::new();
+    let read = file.take(*room + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("{shown}: {error}"))?;
-    *room = room.checked_sub(text.len() as u64).ok_or_else(|| {
+    *room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
         format!("{shown}: the policies have more than {MAX_BYTES} bytes together")
     })?;
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to());
+        let line = before
+            .unwrap_or_default()
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+            + 1;
+        format!("{shown}:{line}: this is no UTF-8 text")
+    })
 }

@@ -11,6 +11,7 @@ mod effects;
 mod gate;
 mod pins;
 pub mod risk;
+mod start;
 mod visibility;
 #[cfg(test)]
 mod worked;
@@ -26,6 +27,7 @@ pub use self::decision::{Decision, Step, Verdict};
 pub use self::effects::{Effect, Hints};
 pub use self::gate::Gate;
 pub use self::pins::{Pin, Pins};
+pub use self::start::{StartDecision, StartFacts};
 pub use self::visibility::PolicyError;
 
 use self::cedar::Cedar;

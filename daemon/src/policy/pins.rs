@@ -1,9 +1,9 @@
 //! Remembers how tools looked when the operator pinned them, and denies those that look otherwise since.
 
-use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -170,8 +170,11 @@ fn difference(before: &Value, after: &Value) -> Vec<String> {
             .collect()
     };
     let (before, after) = (lines(before), lines(after));
-    let gone = before.iter().filter(|line| !after.contains(line));
-    let came = after.iter().filter(|line| !before.contains(line));
+    // A description may have as many lines as its server likes.
+    let (old, new): (BTreeSet<&String>, BTreeSet<&String>) =
+        (before.iter().collect(), after.iter().collect());
+    let gone = before.iter().filter(|line| !new.contains(line));
+    let came = after.iter().filter(|line| !old.contains(line));
     let gone = gone.map(|line| format!("- {line}"));
     let mut told: Vec<String> = gone
         .chain(came.map(|line| format!("+ {line}")))
@@ -191,18 +194,40 @@ fn difference(before: &Value, after: &Value) -> Vec<String> {
 fn read(path: &Path) -> io::Result<Pinned> {
     let file = match OpenOptions::new()
         .read(true)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .custom_flags(flags())
         .open(path)
     {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Pinned::new()),
         opened => opened?,
     };
+    is_own(&file)?;
     let mut text = String::new();
     file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_BYTES {
         return Err(io::Error::other("it is too long"));
     }
     Ok(serde_json::from_str(&text)?)
+}
+
+/// No link is followed, and a pipe keeps nobody waiting.
+fn flags() -> i32 {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    flags.bits().cast_signed()
+}
+
+/// That it is a file which nobody but this user writes to: others could say of any tool that it is pinned as it looks.
+fn is_own(file: &File) -> io::Result<()> {
+    let found = file.metadata()?;
+    let why = if !found.is_file() {
+        "it is no file"
+    } else if found.uid() != rustix::process::geteuid().as_raw() {
+        "it belongs to another user"
+    } else if found.mode() & 0o022 != 0 {
+        "others may write to it (chmod 600 it, after a look at what it says)"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(why))
 }
 
 fn write(path: &Path, pinned: &Pinned) -> io::Result<()> {
@@ -216,9 +241,12 @@ fn write(path: &Path, pinned: &Pinned) -> io::Result<()> {
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .custom_flags(flags())
         .open(&fresh)?;
+    is_own(&file)?;
     file.write_all(text.as_bytes())?;
+    // What is renamed before it is on disk may be empty after a crash, and every call would be denied.
+    file.sync_all()?;
     std::fs::rename(&fresh, path)
 }
 
@@ -287,11 +315,64 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}");
     }
 
+    fn write_privately(path: &Path, text: &str) {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600);
+        file.open(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_none_or_that_others_write_to_denies_everything_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pins.json");
+        let schema = json!({});
+        let denies = || {
+            let why = Pins::open(path.clone()).denies(&tool("says", &schema));
+            why.unwrap_or_default()
+        };
+        let pipe = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, 0o600.into(), 0).unwrap();
+        assert!(denies().ends_with("it is no file"), "{}", denies());
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere.json", &path).unwrap();
+        assert!(denies().contains("pins.json"));
+        std::fs::remove_file(&path).unwrap();
+        write_privately(&path, "{}");
+        assert_eq!(denies(), "");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(&path, mode).unwrap();
+        assert!(denies().contains("others may write to it"), "{}", denies());
+        // What lies where the new file is written keeps nobody waiting either.
+        std::fs::remove_file(&path).unwrap();
+        let pins = Pins::open(path.clone());
+        let fresh = path.with_extension("json.new");
+        rustix::fs::mknodat(rustix::fs::CWD, &fresh, pipe, 0o600.into(), 0).unwrap();
+        assert!(pins.change(&[tool("says", &schema)], true).is_err());
+        assert_eq!(pins.pin_of(&tool("says", &schema)), Pin::None);
+    }
+
+    #[test]
+    fn a_description_of_a_hundred_thousand_lines_is_compared_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pins = Pins::open(folder.path().join("pins.json"));
+        let lines = |word: &str| -> String {
+            let lines = (0..100_000).map(|n| format!("{word}{n}\n"));
+            lines.collect()
+        };
+        let schema = json!({});
+        pins.change(&[tool(&lines("a"), &schema)], true).unwrap();
+        let Pin::Changed(told) = pins.pin_of(&tool(&lines("b"), &schema)) else {
+            panic!("not changed");
+        };
+        assert_eq!(told.len(), MAX_LINES + 1);
+        assert_eq!(told[MAX_LINES], "199940 more lines");
+    }
+
     #[test]
     fn pins_that_cannot_be_read_deny_everything_and_are_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pins.json");
-        std::fs::write(&path, "[1]").unwrap();
+        write_privately(&path, "[1]");
         let pins = Pins::open(path.clone());
         let schema = json!({});
         let why = pins.denies(&tool("says", &schema)).unwrap();

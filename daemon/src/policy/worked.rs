@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{CallFacts, Effect, Policy, ProgramFacts, ToolFacts, Verdict};
+use super::{CallFacts, Effect, Policy, ProgramFacts, StartFacts, ToolFacts, Verdict};
 use crate::config::{Config, EffectsConfig};
 
 /// One call: tool, arguments, calls of the tool and of the program before it, client.
@@ -134,6 +134,8 @@ fn table() -> Vec<(Vec<Row>, Vec<Row>)> {
                 row("m/wipe", json!({"a": "x".repeat(300_000)})),
             ],
         ),
+        // About programs; all calls of those that start go through.
+        (vec![row("m/wipe", none())], Vec::new()),
     ]
 }
 
@@ -152,6 +154,64 @@ fn every_worked_policy_does_what_the_page_says() {
             assert!(!allows(&policy, row), "{text}\n{row:?}");
         }
     }
+}
+
+#[test]
+fn the_worked_policy_of_programs_says_who_starts_them_and_the_others_let_all_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts = texts();
+    let (last, others) = texts.split_last().unwrap();
+    let said = |text: &str, client, engine| {
+        let start = StartFacts {
+            client,
+            version: "1",
+            engine,
+        };
+        policy(folder.path(), text).decide_start(&start)
+    };
+    for text in others {
+        assert_eq!(said(text, "editor", "cpython"), None, "{text}");
+    }
+    let may = |client, engine| said(last, client, engine).unwrap().denied.is_none();
+    assert!(may("editor", "cpython") && may("editor", "monty"));
+    assert!(!may("unattended", "cpython") && may("unattended", "monty"));
+    assert!(!may("guest", "cpython") && !may("guest", "monty"));
+    let denied = said(last, "guest", "monty").unwrap();
+    let told = "policy \"no-guests\": guests start no programs here";
+    assert_eq!(denied.denied.as_deref(), Some(told));
+    assert_eq!(denied.policies, ["no-guests"]);
+}
+
+#[test]
+fn what_is_no_file_of_text_in_a_folder_is_named_and_keeps_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.cedar");
+    let said = || {
+        let mut config = Config::default();
+        config.policy.cedar = Some(folder.path().to_owned());
+        let loaded = Policy::load(&config, &|_| Ok(String::new()));
+        loaded.unwrap_err().to_string()
+    };
+    let pipe = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &file, pipe, 0o600.into(), 0).unwrap();
+    assert!(said().contains("a.cedar is no file"), "{}", said());
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("nowhere.cedar", &file).unwrap();
+    assert!(said().contains("a.cedar: No such file"), "{}", said());
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, b"// first\n// \xff\n").unwrap();
+    assert!(
+        said().contains("a.cedar:2: this is no UTF-8 text"),
+        "{}",
+        said()
+    );
+    std::fs::write(&file, "permit(principal, action, resource);\0").unwrap();
+    assert!(said().contains("a.cedar:1:"), "{}", said());
+    std::fs::write(&file, "é".repeat(1024 * 1024)).unwrap();
+    assert!(said().contains("more than 1048576 bytes"), "{}", said());
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    assert!(said().contains("a.cedar is no file"), "{}", said());
 }
 
 #[test]

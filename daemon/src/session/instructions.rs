@@ -11,7 +11,7 @@ pub(super) const MAX_INSTRUCTIONS: usize = 2048;
 /// Longest text together with the tools' definitions, in characters: under 700 tokens of four.
 pub(super) const MAX_TOGETHER: usize = 4 * 700 - 1;
 /// Room for the line that counts the servers left out.
-const COUNT_LINE: usize = 40;
+const COUNT_LINE: usize = 24;
 
 /// The instructions for one configuration; the same for clients of every revision.
 pub(super) fn instructions(face: &Face) -> String {
@@ -33,24 +33,19 @@ pub(super) fn instructions(face: &Face) -> String {
     let python = python.unwrap_or_default();
     let mut text = format!("Runs Python {python} programs").replace("  ", " ");
     text.push_str(
-        " that call the tools of the user's MCP servers. Use execute_program \
-         when a task takes three or more tool calls, a loop, or filtering: only what the program \
-         prints comes back, tool results stay outside the conversation. ",
+        " that call the tools of the user's MCP servers. Use execute_program for three or more \
+         calls, loops or filtering: only what it prints comes back, not tool results. ",
     );
     if offers(ExposedTool::ListCallableTools) && offers(ExposedTool::InspectTool) {
-        text.push_str(
-            "First list_callable_tools, then inspect_tool for the ones you need, then one program: ",
-        );
+        text.push_str("First list_callable_tools, then inspect_tool, then one program with ");
     } else {
-        text.push_str("In a program, await list_callable_tools() and inspect_tool(tool_name=...) tell what there is: ");
+        text.push_str("In a program, await list_callable_tools() and inspect_tool(tool_name=...) tell what there is; write ");
     }
-    text.push_str(
-        "each tool is an async function mcp__SERVER__TOOL with keyword arguments; write `await`.",
-    );
+    text.push_str("`await mcp__SERVER__TOOL(name=value)`.");
     text.push_str(match face.confinement {
         Some(Confinement::None) => "\nWARNING: programs run UNCONFINED (execution.sandbox: none).",
         Some(Confinement::Landlock) => {
-            "\nPrograms are confined (landlock): no network, processes or files but scratch; they can learn whether a path exists."
+            "\nConfined (landlock): no network, processes or files but scratch; programs can learn if a path exists."
         }
         Some(_) => "\nPrograms are confined: no network, processes or files but their scratch folder.",
         None => "\nPrograms are refused on this machine now; execute_program says why.",
@@ -147,11 +142,41 @@ mod tests {
                 let together = text.chars().count() + super::super::tools::characters(&face);
                 assert!(together / 4 < 700, "{expose:?}: {together} characters");
                 assert!(text.chars().count() <= MAX_INSTRUCTIONS);
-                // The choice of an engine takes the room of the purposes.
-                if offered == 1 {
-                    assert_eq!(text.contains("does things"), !expose.is_empty(), "{text}");
-                }
+                assert_eq!(text.contains("does things"), !expose.is_empty(), "{text}");
             }
+        }
+    }
+
+    /// Where the engines are to be chosen from, too, a dozen servers are named.
+    #[test]
+    fn there_are_200_characters_for_servers_in_every_configuration_with_the_three_tools() {
+        for confinement in [
+            None,
+            Some(Confinement::None),
+            Some(Confinement::Full),
+            Some(Confinement::Landlock),
+        ] {
+            let engines = EnginesConfig {
+                offered: vec![EngineName::Cpython, EngineName::Monty],
+                ..EnginesConfig::default()
+            };
+            let face = Face {
+                python: Some("3.12.11".to_owned()),
+                // Each line has ten characters.
+                purposes: (10..90)
+                    .map(|n| (format!("server{n}"), String::new()))
+                    .collect(),
+                engines,
+                confinement,
+                ..Face::default()
+            };
+            let text = instructions(&face);
+            let named = text.matches("\n- server").count();
+            assert!(named >= 20, "{named} are named: {text}");
+            assert!(
+                text.ends_with(&format!("\n- and {} more", 80 - named)),
+                "{text}"
+            );
         }
     }
 

@@ -27,8 +27,8 @@ reach the user's files and the network.";
 
 /// What a program in the engine monty cannot do, as far as programs often try: the rest is told when one tries it. The
 /// definitions and the instructions together have little room.
-const MONTY: &str = "\n- Engine monty runs part of Python: no class bases, yield, del, methods as values, create_task, \
-open, few modules; tool_error(e) for e.kind.";
+const MONTY: &str = "\n- Engine monty lacks class bases, yield, del, methods as values, create_task, open, most \
+modules; tool_error(e) for e.kind.";
 
 const INSPECT: &str = "Returns one callable tool's description, input schema and output schema. \
 Look before you call: arguments are checked by it.";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use ptc_protocol::detail::DecisionEntry;
-use ptc_protocol::policy::{PolicyChecked, TrialCall};
+use ptc_protocol::policy::{PolicyChecked, TrialCall, TrialStart};
 use ptc_protocol::route;
 
 use super::output::{print, print_json, say};
@@ -21,8 +21,8 @@ pub(super) enum Arguments {
         /// Judge a call of this tool, the first of a program, and say why; nothing is called
         #[arg(long = "call", value_name = "TOOL")]
         tool: Option<String>,
-        /// Name of the client whose program would make the call
-        #[arg(long, value_name = "NAME", requires = "tool", default_value = "ptcctl")]
+        /// Name of the client whose program would start, or make the call
+        #[arg(long, value_name = "NAME", default_value = "ptcctl")]
         client: String,
         /// The call's arguments, as for `ptcctl call`
         #[arg(value_name = "NAME=VALUE", requires = "tool")]
@@ -37,7 +37,11 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
         pairs,
     } = arguments;
     let body = match tool {
-        None => String::new(),
+        None => serde_json::to_string(&TrialCall {
+            tool: String::new(),
+            arguments: serde_json::Map::new(),
+            client: client.clone(),
+        })?,
         Some(name) => {
             let tool = match inspect::tool(context, name).await? {
                 Ok(tool) => tool,
@@ -93,7 +97,36 @@ fn sound(checked: &PolicyChecked) -> String {
         1 => "1 policy".to_owned(),
         more => format!("{more} policies"),
     };
-    format!("{}: no faults; {policies}", plain(path))
+    let mut lines = vec![format!("{}: no faults; {policies}", plain(path))];
+    if checked.starts.is_empty() {
+        lines.push(
+            "programs: no policy names Action::\"run_program\", so every client may start them"
+                .to_owned(),
+        );
+    }
+    lines.extend(checked.starts.iter().map(start));
+    lines.join("\n")
+}
+
+/// What the policies say of a client's programs in one engine.
+fn start(start: &TrialStart) -> String {
+    let said = &start.said;
+    let why = match (&said.reason, said.policies.as_slice()) {
+        (Some(reason), _) => format!(": {}", plain(reason)),
+        (None, []) => String::new(),
+        (None, policies) => format!(": {}", plain(&policies.join(", "))),
+    };
+    let errors = said
+        .errors
+        .iter()
+        .map(|error| format!("; not evaluated: {}", plain(error)));
+    format!(
+        "programs of {} in {}: {}{why}{}",
+        plain(&start.client),
+        plain(&start.engine),
+        plain(&said.verdict),
+        errors.collect::<String>()
+    )
 }
 
 /// What the gate says, the verdict first and the reasons below it.
