@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 use ptc_protocol::status::{SCHEMA, ServerState, Status};
 use ptc_tests::wait::until;
 use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, daemon_of};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
     ptc_tests::trials![
@@ -23,6 +23,7 @@ pub(super) fn tests() -> Vec<Trial> {
         a_failed_servers_whole_reason_is_shown,
         a_faulty_configuration_is_told_by_every_verb,
         usage_errors_end_with_2,
+        call_gives_a_result_that_is_larger_than_an_answer,
     ]
 }
 
@@ -393,5 +394,55 @@ fn usage_errors_end_with_2() -> TestResult {
         assert_eq!(code, 2, "{args:?}");
         assert!(!err.is_empty(), "{args:?}");
     }
+    Ok(())
+}
+
+fn call_gives_a_result_that_is_larger_than_an_answer() -> TestResult {
+    let plan = Plan::new().set("execution.max_output_bytes", 2000);
+    let (home, daemon) = party(plan.clone());
+    let call = ["call", "mcp__m__big", "bytes=2000000"];
+    let whole = format!("{}\n", "x".repeat(2_000_000));
+    let (code, out, err) = home.ctl(&call);
+    assert_eq!((code, out == whole), (0, true), "{err}");
+    assert!(
+        err.contains("over the limit of execution.max_output_bytes")
+            && err.contains("record of run r"),
+        "{err}"
+    );
+    let (code, out, _) = home.ctl(&[&["--json"], &call[..]].concat());
+    let value: Value = serde_json::from_str(&out)?;
+    assert_eq!((code, &value["emitted"]), (0, &json!(true)));
+    assert_eq!(value["result"], whole.trim_end());
+    // What is no text is JSON, as it is below the limit.
+    let (code, out, _) = home.ctl(&["call", "mcp__m__echo", &format!("a={}", "1".repeat(3000))]);
+    assert_eq!(
+        (code, out),
+        (0, format!("{{\n  \"a\": {}\n}}\n", "1".repeat(3000)))
+    );
+    assert_eq!(daemon.server("m").calls, 3);
+    // Without structured content the text tells the run.
+    let plan = plan
+        .server("m", &[])
+        .set("execution.structured_content", "off");
+    home.write_config(&plan.text());
+    assert_eq!(home.ctl(&["reload"]).0, 0);
+    let (code, out, err) = home.ctl(&call);
+    assert_eq!((code, out == whole), (0, true), "{err}");
+    // Where there is no record the call is owned up to.
+    home.write_config(&plan.set("journal.record", "off").text());
+    assert_eq!(home.ctl(&["reload"]).0, 0);
+    daemon.wait_for("m", ServerState::Ready);
+    let before = daemon.server("m").calls;
+    let (code, out, err) = home.ctl(&call);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(
+        err.contains("mcp__m__big was called and gave a result"),
+        "{err}"
+    );
+    assert!(
+        err.contains("journal.record") && !err.contains("emit"),
+        "{err}"
+    );
+    assert_eq!(daemon.server("m").calls, before + 1);
     Ok(())
 }

@@ -137,9 +137,14 @@ fn recorded() -> (Home, ptc_tests::Daemon, Client, String) {
 
 /// The level that `ptcctl runs RUN` tells.
 fn level(home: &Home, run: &str) -> Value {
+    provenance(home, run)["level"].clone()
+}
+
+/// What `ptcctl runs RUN` tells of where the output comes from.
+fn provenance(home: &Home, run: &str) -> Value {
     let (_, out, err) = home.ctl(&["--json", "runs", run]);
     let shown: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
-    shown["provenance"]["level"].clone()
+    shown["provenance"].clone()
 }
 
 fn each_kind_of_doctoring_is_caught_at_the_right_call() -> TestResult {
@@ -228,6 +233,13 @@ fn a_claim_written_into_a_record_is_not_believed() -> TestResult {
         .to_owned();
     assert!(about.starts_with("finished, unverified: "), "{about}");
     assert_eq!(read(&mut client)["level"], "unverified");
-    assert_eq!(level(&home, &run), "unverified");
+    let shown = provenance(&home, &run);
+    assert_eq!(shown["level"], "unverified");
+    assert!(
+        shown["reason"]
+            .as_str()
+            .is_some_and(|text| text.contains(CHANGED)),
+        "{shown}"
+    );
     Ok(())
 }
