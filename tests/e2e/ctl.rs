@@ -24,6 +24,7 @@ pub(super) fn tests() -> Vec<Trial> {
         a_faulty_configuration_is_told_by_every_verb,
         usage_errors_end_with_2,
         call_gives_a_result_that_is_larger_than_an_answer,
+        call_owns_up_to_a_call_whose_result_it_cannot_show,
     ]
 }
 
@@ -400,49 +401,42 @@ fn usage_errors_end_with_2() -> TestResult {
 fn call_gives_a_result_that_is_larger_than_an_answer() -> TestResult {
     let plan = Plan::new().set("execution.max_output_bytes", 2000);
     let (home, daemon) = party(plan.clone());
-    let call = ["call", "mcp__m__big", "bytes=2000000"];
-    let whole = format!("{}\n", "x".repeat(2_000_000));
-    let (code, out, err) = home.ctl(&call);
-    assert_eq!((code, out == whole), (0, true), "{err}");
-    assert!(
-        err.contains("over the limit of execution.max_output_bytes")
-            && err.contains("record of run r"),
-        "{err}"
-    );
-    let (code, out, _) = home.ctl(&[&["--json"], &call[..]].concat());
+    // More than `ptcctl runs` shows of a record.
+    let (code, out, err) = home.ctl(&["call", "mcp__m__big", "bytes=1100000"]);
+    let same = out == format!("{}\n", "x".repeat(1_100_000));
+    assert_eq!((code, same), (0, true), "{err}");
+    let says = |part: &str| assert!(err.contains(part), "{part} is not in {err}");
+    says("over the limit of execution.max_output_bytes");
+    says("record of run r");
+    let (code, out, _) = home.ctl(&["--json", "call", "mcp__m__big", "bytes=3000"]);
     let value: Value = serde_json::from_str(&out)?;
     assert_eq!((code, &value["emitted"]), (0, &json!(true)));
-    assert_eq!(value["result"], whole.trim_end());
+    assert_eq!(value["result"], json!("x".repeat(3000)));
     // What is no text is JSON, as it is below the limit.
-    let (code, out, _) = home.ctl(&["call", "mcp__m__echo", &format!("a={}", "1".repeat(3000))]);
-    assert_eq!(
-        (code, out),
-        (0, format!("{{\n  \"a\": {}\n}}\n", "1".repeat(3000)))
-    );
-    assert_eq!(daemon.server("m").calls, 3);
+    let digits = "1".repeat(3000);
+    let (code, out, _) = home.ctl(&["call", "mcp__m__echo", &format!("a={digits}")]);
+    assert_eq!((code, out), (0, format!("{{\n  \"a\": {digits}\n}}\n")));
     // Without structured content the text tells the run.
-    let plan = plan
-        .server("m", &[])
-        .set("execution.structured_content", "off");
-    home.write_config(&plan.text());
+    let plan = plan.set("execution.structured_content", "off");
+    home.write_config(&plan.clone().server("m", &[]).text());
     assert_eq!(home.ctl(&["reload"]).0, 0);
-    let (code, out, err) = home.ctl(&call);
-    assert_eq!((code, out == whole), (0, true), "{err}");
-    // Where there is no record the call is owned up to.
-    home.write_config(&plan.set("journal.record", "off").text());
-    assert_eq!(home.ctl(&["reload"]).0, 0);
-    daemon.wait_for("m", ServerState::Ready);
-    let before = daemon.server("m").calls;
-    let (code, out, err) = home.ctl(&call);
+    let (code, out, err) = home.ctl(&["call", "mcp__m__big", "bytes=3000"]);
+    assert_eq!((code, out.len()), (0, 3001), "{err}");
+    assert_eq!(daemon.server("m").calls, 4);
+    Ok(())
+}
+
+fn call_owns_up_to_a_call_whose_result_it_cannot_show() -> TestResult {
+    let plan = Plan::new().set("execution.max_output_bytes", 2000);
+    let (home, daemon) = party(plan.set("journal.record", "off"));
+    let (code, out, err) = home.ctl(&["call", "mcp__m__big", "bytes=3000"]);
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(
-        err.contains("mcp__m__big was called and gave a result"),
+        err.contains("mcp__m__big was called and gave a result")
+            && err.contains("journal.record")
+            && !err.contains("emit"),
         "{err}"
     );
-    assert!(
-        err.contains("journal.record") && !err.contains("emit"),
-        "{err}"
-    );
-    assert_eq!(daemon.server("m").calls, before + 1);
+    assert_eq!(daemon.server("m").calls, 1);
     Ok(())
 }
