@@ -16,6 +16,8 @@ const OWN: u32 = 0o700;
 
 /// How long one entry is worked at before the next has its turn: more than all but the largest trees take.
 const TURN: Duration = Duration::from_secs(1);
+/// How many entries may wait for another turn with a folder of theirs open.
+const WAITING: usize = 2;
 
 /// Removes the entries `names` of `base`, whatever they are, until the time is `until`. What cannot be removed, or takes
 /// long, does not keep the rest, and is an error in the end.
@@ -31,11 +33,14 @@ fn remove_in_turns(
 ) -> io::Result<()> {
     let mut failed = None;
     let mut names = names.into_iter();
-    // No more than there are turns in the time.
-    let mut waiting = VecDeque::new();
+    let mut waiting: VecDeque<Removal> = VecDeque::new();
+    // They begin anew once fewer wait.
+    let mut later = Vec::new();
     loop {
         // Each has had one turn before any has another.
-        let begun = match names.next() {
+        let fresh = names.next();
+        let fresh = fresh.or_else(|| later.pop_if(|_| waiting.len() < WAITING));
+        let begun = match fresh {
             Some(name) => Removal::of(base, name),
             None => match waiting.pop_front() {
                 Some(removal) => Ok(removal),
@@ -47,11 +52,13 @@ fn remove_in_turns(
             Ok((removal, done))
         });
         match worked {
-            Ok((removal, false)) => waiting.push_back(removal),
             Ok((removal, true)) => failed = failed.or(removal.failed),
+            Ok((removal, false)) if waiting.len() < WAITING => waiting.push_back(removal),
+            Ok((removal, false)) => later.push(removal.name),
             Err(error) => failed = failed.or(Some(error)),
         }
-        if Instant::now() > until && (names.len() > 0 || !waiting.is_empty()) {
+        let done = names.len() == 0 && waiting.is_empty() && later.is_empty();
+        if Instant::now() > until && !done {
             return Err(Errno::TIMEDOUT.into());
         }
     }
@@ -73,6 +80,8 @@ struct Level {
 /// Where the removal stands. Of all folders only the current one is open, so depth costs no descriptors.
 #[derive(Debug)]
 struct Removal {
+    /// The entry it is to remove.
+    name: CString,
     current: OwnedFd,
     levels: Vec<Level>,
     lister: Lister,
@@ -87,11 +96,12 @@ impl Removal {
             levels: vec![Level {
                 name: CString::default(),
                 identity: folder::identity(base)?,
-                inner: vec![name],
+                inner: vec![name.clone()],
                 removed: false,
             }],
             lister: Lister::new(),
             failed: None,
+            name,
         })
     }
 

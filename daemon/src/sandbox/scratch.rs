@@ -26,11 +26,13 @@ const PREFIX: &str = "ptcd-scratch-";
 const DEAD: &[u8] = b"dead-";
 /// How often a folder that somebody else removes is looked at again.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// After which pauses bases that are held are looked at again.
-const AGAIN: [Duration; 3] = [
+/// After which pauses bases that are held are looked at again: on a busy machine what a killed warden has forked may
+/// take its time to end, and what is held then lies until the next warden.
+const AGAIN: [Duration; 4] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
     Duration::from_secs(5),
+    Duration::from_secs(20),
 ];
 /// How long a base of a dead warden is worked at before the next has its turn; twice as long in each further one, for it
 /// begins anew.
