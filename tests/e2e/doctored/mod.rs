@@ -189,6 +189,38 @@ fn a_file_that_was_cut_within_a_line_is_refused() -> TestResult {
         assert_eq!((exit, out.as_str()), (1, ""), "{err}");
         assert!(err.contains("cannot read the journal at "), "{err}");
     }
+    // Nor is anything read that is no file of its own, the very text behind a link included.
+    record.restore();
+    let aside = home.path("aside");
+    for file in &record.files {
+        std::fs::rename(file, &aside)?;
+        let refused = || {
+            for verb in ["runs", "replay"] {
+                let (exit, out, err) = home.ctl(&[verb, &run]);
+                assert_eq!((exit, out.as_str()), (1, ""), "{err}");
+                assert!(err.contains("cannot read the journal at "), "{err}");
+            }
+        };
+        std::os::unix::fs::symlink(&aside, file)?;
+        refused();
+        std::fs::remove_file(file)?;
+        std::fs::create_dir(file)?;
+        refused();
+        let (_, _, err) = home.ctl(&["runs", &run]);
+        assert!(err.contains("it is no ordinary file"), "{err}");
+        std::fs::remove_dir(file)?;
+        // A pipe that nobody writes to is not waited for.
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(file)
+                .status()?
+                .success()
+        );
+        refused();
+        std::fs::rename(&aside, file)?;
+    }
+    let (exit, said) = replay(&home, &run);
+    assert_eq!((exit, &said["verdict"]), (0, &json!("same")), "{said:#}");
     std::fs::remove_file(&record.files[1])?;
     let (exit, _, err) = home.ctl(&["replay", &run]);
     assert_eq!(exit, 1);
