@@ -65,7 +65,8 @@ pub mod route {
     /// `GET`: the newest finished runs, at most 1000, as a list of [`crate::run::RunRecord`]; the query may hold
     /// `client`, `failed`, `since_ms`, `limit`.
     pub const RUNS: &str = "/v1/runs";
-    /// `GET`: the finished run of the query `id`, as [`crate::detail::RunDetail`].
+    /// `GET`: the finished run of the query `id`, as [`crate::detail::RunDetail`]; at most 1 MiB of its output, or with
+    /// `whole=true` 12 MiB of JSON.
     pub const RUN: &str = "/v1/run";
     /// `POST`: repeat the run of the query `id` from its record, with the code of the body where there is one;
     /// answers [`crate::detail::Replay`].

@@ -35,7 +35,9 @@ pub const MAX_SOCKET_PATH: usize = if cfg!(target_os = "macos") { 103 } else { 1
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     /// Neither `HOME` nor the user database names a home directory.
-    #[error("cannot find the home directory: HOME is not set and the user database has none")]
+    #[error(
+        "cannot find the home directory: HOME is no absolute path, or is not set and the user database has none"
+    )]
     NoHome,
     /// A named configuration file cannot be resolved.
     #[error("cannot resolve the configuration file {path}: {source}")]
@@ -86,13 +88,16 @@ impl Environment {
     /// Takes the answers of `lookup`, and `home` as the home directory.
     pub fn from_lookup(home: Option<PathBuf>, lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let get = |name| lookup(name).filter(|value| !value.is_empty());
+        // One that is relative is to be passed over, says the specification of these variables: it would mean another
+        // folder to each process.
+        let whole = |name| get(name).filter(|value| Path::new(value).is_absolute());
         Self {
             home: home.filter(|path| path.is_absolute()),
             config: get(variable::CONFIG),
             socket: get(variable::SOCKET),
             state_dir: get(variable::STATE_DIR),
-            runtime_dir: get(variable::XDG_RUNTIME_DIR),
-            config_home: get(variable::XDG_CONFIG_HOME),
+            runtime_dir: whole(variable::XDG_RUNTIME_DIR),
+            config_home: whole(variable::XDG_CONFIG_HOME),
         }
     }
 }
@@ -379,6 +384,15 @@ mod tests {
                 Path::new("/run/user/7/ptcd/ptcd.sock")
             );
         }
+        // What would be another folder for each process is as good as absent.
+        let relative = [
+            (variable::XDG_RUNTIME_DIR, "run"),
+            (variable::XDG_CONFIG_HOME, "conf"),
+        ];
+        let places = find(environment(home.path(), &relative), None);
+        let plain = find(environment(home.path(), &[]), None);
+        assert_eq!(places.socket, plain.socket);
+        assert_eq!(places.config, plain.config);
         let named = [
             (variable::XDG_RUNTIME_DIR, "/run/user/7"),
             (variable::SOCKET, "/x/s"),

@@ -104,7 +104,15 @@ impl ConnectError {
 
     /// Whether it stays like this until someone acts.
     pub fn is_permanent(&self) -> bool {
+        // A part of the path is no folder, or one that this user may not enter.
+        let unreachable = |source: &io::Error| {
+            matches!(
+                source.kind(),
+                io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied
+            )
+        };
         matches!(self, Self::UnsafeFolder { .. } | Self::OtherUser { .. })
+            || matches!(self, Self::Io { source, .. } if unreachable(source))
     }
 }
 
@@ -445,6 +453,16 @@ mod tests {
             let error = dial(&path).await.unwrap_err();
             assert!(error.is_absent(), "{error}");
         }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_path_through_a_file_stays_as_it_is_until_someone_acts() {
+        let folder = private_folder();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let error = dial(&folder.path().join("file/ptcd/s")).await.unwrap_err();
+        assert!(error.is_permanent() && !error.is_absent(), "{error}");
+        let error = dial(&folder.path().join("none/s")).await.unwrap_err();
+        assert!(!error.is_permanent(), "{error}");
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 use ptc_protocol::status::{SCHEMA, ServerState, Status};
 use ptc_tests::wait::until;
 use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, daemon_of};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) fn tests() -> Vec<Trial> {
     ptc_tests::trials![
@@ -23,6 +23,8 @@ pub(super) fn tests() -> Vec<Trial> {
         a_failed_servers_whole_reason_is_shown,
         a_faulty_configuration_is_told_by_every_verb,
         usage_errors_end_with_2,
+        call_gives_a_result_that_is_larger_than_an_answer,
+        call_owns_up_to_a_call_whose_result_it_cannot_show,
     ]
 }
 
@@ -393,5 +395,48 @@ fn usage_errors_end_with_2() -> TestResult {
         assert_eq!(code, 2, "{args:?}");
         assert!(!err.is_empty(), "{args:?}");
     }
+    Ok(())
+}
+
+fn call_gives_a_result_that_is_larger_than_an_answer() -> TestResult {
+    let plan = Plan::new().set("execution.max_output_bytes", 2000);
+    let (home, daemon) = party(plan.clone());
+    // More than `ptcctl runs` shows of a record.
+    let (code, out, err) = home.ctl(&["call", "mcp__m__big", "bytes=1100000"]);
+    let same = out == format!("{}\n", "x".repeat(1_100_000));
+    assert_eq!((code, same), (0, true), "{err}");
+    let says = |part: &str| assert!(err.contains(part), "{part} is not in {err}");
+    says("over the limit of execution.max_output_bytes");
+    says("record of run r");
+    let (code, out, _) = home.ctl(&["--json", "call", "mcp__m__big", "bytes=3000"]);
+    let value: Value = serde_json::from_str(&out)?;
+    assert_eq!((code, &value["emitted"]), (0, &json!(true)));
+    assert_eq!(value["result"], json!("x".repeat(3000)));
+    // What is no text is JSON, as it is below the limit.
+    let digits = "1".repeat(3000);
+    let (code, out, _) = home.ctl(&["call", "mcp__m__echo", &format!("a={digits}")]);
+    assert_eq!((code, out), (0, format!("{{\n  \"a\": {digits}\n}}\n")));
+    // Without structured content the text tells the run.
+    let plan = plan.set("execution.structured_content", "off");
+    home.write_config(&plan.clone().server("m", &[]).text());
+    assert_eq!(home.ctl(&["reload"]).0, 0);
+    let (code, out, err) = home.ctl(&["call", "mcp__m__big", "bytes=3000"]);
+    assert_eq!((code, out.len()), (0, 3001), "{err}");
+    assert_eq!(daemon.server("m").calls, 4);
+    Ok(())
+}
+
+fn call_owns_up_to_a_call_whose_result_it_cannot_show() -> TestResult {
+    let plan = Plan::new().set("execution.max_output_bytes", 2000);
+    let (home, daemon) = party(plan.set("journal.record", "off"));
+    let (code, out, err) = home.ctl(&["call", "mcp__m__big", "bytes=3000"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(
+        err.contains("mcp__m__big was called and gave a result")
+            && err.contains("journal.record")
+            && !err.contains("emit"),
+        "{err}"
+    );
+    assert_eq!(daemon.server("m").calls, 1);
     Ok(())
 }

@@ -107,6 +107,12 @@ fn on_a_full_disk_programs_are_refused_and_the_daemon_lives() -> TestResult {
         "{shown}"
     );
     assert_eq!(writable(&daemon)?, "0");
+    let (code, checks, _) = home.ctl(&["doctor"]);
+    assert_eq!(code, 1, "{checks}");
+    assert!(
+        checks.contains("failed  state folder") && checks.contains("No space left"),
+        "{checks}"
+    );
     assert!(among_its_mounts(&daemon, &format!("rm '{root}/fill'"))?);
     // Nobody has to run a program for it to be seen.
     assert_eq!(writable(&daemon)?, "1");

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use libtest_mimic::Trial;
 use ptc_protocol::status::{DaemonFile, ServerState};
 use ptc_tests::daemon::gone;
@@ -13,10 +14,12 @@ use ptc_tests::suite::skip;
 use ptc_tests::wait::until;
 use ptc_tests::{Daemon, Home, PATIENCE, Plan, TestResult, eventually};
 use rustix::process::Signal;
+use serde_json::json;
 
 pub(super) fn tests() -> Vec<Trial> {
     ptc_tests::trials![
         a_killed_daemon_leaves_no_worker_and_no_server,
+        what_ends_the_leftovers_of_servers_is_replaced_when_it_is_killed,
         a_terminated_daemon_lets_runs_end_and_leaves_nothing,
         a_terminated_daemon_ends_what_does_not_end_and_tells_its_clients,
         a_client_lives_through_a_crash_of_the_daemon,
@@ -51,6 +54,39 @@ fn a_killed_daemon_leaves_no_worker_and_no_server() -> TestResult {
     until("warden, workers and servers live", PATIENCE, || {
         daemon.tree().len() >= 5
     });
+    let tree = daemon.kill();
+    gone(&tree, Duration::from_secs(3));
+    Ok(())
+}
+
+fn what_ends_the_leftovers_of_servers_is_replaced_when_it_is_killed() -> TestResult {
+    needs_proc()?;
+    let home = Home::new(&Plan::new().entry(json!({
+        "name": "m",
+        "command": "/bin/sh",
+        "args": ["-c", "sleep 600 & exec \"$0\"", ptc_tests::programs::program("mock-mcp")],
+    })));
+    let daemon = home.daemon();
+    daemon.wait_for("m", ServerState::Ready);
+    let ends_with = |word: &str| {
+        let mut tree = daemon.tree().into_iter();
+        tree.find(|process| {
+            process
+                .command_line()
+                .last()
+                .is_some_and(|last| last == word)
+        })
+    };
+    assert!(ends_with("600").is_some(), "the server has started nothing");
+    let watcher = ends_with("survivors").context("nobody ends leftovers")?;
+    watcher.kill();
+    until("another is told the same", PATIENCE, || {
+        let log = std::fs::read_to_string(home.daemon_log()).unwrap_or_default();
+        log.contains("what servers leave behind is watched again")
+    });
+    let other = ends_with("survivors").context("nobody is in its place")?;
+    assert_ne!(other, watcher);
+    // The kernel ends the server with the daemon, and nothing that the server has started.
     let tree = daemon.kill();
     gone(&tree, Duration::from_secs(3));
     Ok(())

@@ -339,6 +339,7 @@ fn every_verb_takes_the_global_flags_and_gives_one_object_with_its_schema() -> T
     let (home, daemon) = party(Plan::new());
     let socket = daemon.socket().display().to_string();
     let program = home.write("p.py", "print(1)").display().to_string();
+    let long = "n".repeat(100_000);
     std::fs::write(home.state().join("ptcd.log"), "a line\n")?;
     for (verb, want) in [
         (&["status"][..], 0),
@@ -346,6 +347,15 @@ fn every_verb_takes_the_global_flags_and_gives_one_object_with_its_schema() -> T
         (&["status", "--check"], 0),
         (&["servers"], 0),
         (&["servers", "restart", "m"], 0),
+        (&["servers", "restart", "nobody"], 1),
+        (&["doctor", "nobody"], 1),
+        (&["inspect", &long], 2),
+        (&["runs", &long], 2),
+        (&["runs", "--client", &long], 2),
+        (&["servers", "disable", &long], 2),
+        (&["doctor", &long], 2),
+        (&["replay", &long], 2),
+        (&["runs", "--since", "1000000000000d"], 2),
         (&["tools"], 0),
         (&["inspect", "mcp__m__add"], 0),
         (&["call", "mcp__m__add", "a=1", "b=2"], 0),
@@ -372,6 +382,7 @@ fn every_verb_takes_the_global_flags_and_gives_one_object_with_its_schema() -> T
         assert_eq!(value["schema"], SCHEMA, "{verb:?}: {out}");
         if want != 0 {
             assert_eq!(value["exit"], want, "{verb:?}: {out}");
+            assert!(value["error"].is_string(), "{verb:?}: {out}");
         }
     }
     Ok(())

@@ -75,11 +75,16 @@ fn unknown_methods_are_refused_and_unknown_notifications_ignored() -> TestResult
     let home = Home::new(&Plan::new());
     let _daemon = home.daemon();
     let mut client = home.client();
-    for method in ["nothing/here", "tools/nothing", "completion/complete"] {
+    for method in ["nothing/here", "tools/nothing", "completion/complete", ""] {
         let id = client.request(method, &json!({}));
         let answer = client.answer(&id);
         assert_eq!(answer["error"]["code"], json!(-32601), "{answer}");
     }
+    // What a newer client tries: runs are resources, and the opener of another era says what it lacks here.
+    let id = client.request("resources/list", &json!({}));
+    assert_eq!(client.answer(&id)["result"]["resources"], json!([]));
+    let id = client.request("server/discover", &json!({}));
+    assert_eq!(client.answer(&id)["error"]["code"], json!(-32602));
     for odd in [
         json!({"jsonrpc": "2.0", "method": "notifications/unheard-of", "params": {"x": [1]}}),
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled"}),

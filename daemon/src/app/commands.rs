@@ -206,8 +206,8 @@ impl Commands for Inner {
         self.journal.runs()
     }
 
-    fn run(&self, run: &str) -> Result<Option<RunDetail>, JournalError> {
-        self.run_detail(run)
+    fn run(&self, run: &str, whole: bool) -> Result<Option<RunDetail>, JournalError> {
+        self.run_detail(run, whole)
     }
 
     fn replay(

@@ -101,6 +101,7 @@ impl Patient<'_> {
             checks.push(self.named(name));
         } else {
             checks.push(self.file());
+            checks.extend(self.state());
             checks.push(self.journal());
             // A closed semaphore is one that nobody closes.
             let _turn = ONE.acquire().await;
@@ -136,6 +137,17 @@ impl Patient<'_> {
             Ok(sound) => Check::ok(NAME, sound),
             Err(faults) => Check::failed(NAME, faults.join("; "), MEND),
         }
+    }
+
+    /// What keeps ptcd from its state folder, if anything does.
+    fn state(&self) -> Option<Check> {
+        let folder = &self.places.state_dir;
+        let error = writable(folder).err()?;
+        Some(Check::failed(
+            "state folder",
+            format!("nothing can be written to {}: {error}", folder.display()),
+            "make room there, or give the folder back to ptcd: without it ptcd does not start",
+        ))
     }
 
     fn journal(&self) -> Check {
@@ -270,24 +282,22 @@ fn without_sent(server: &ServerConfig) -> ServerConfig {
 
 /// Says that a folder takes files, or will when it is made, by making one.
 fn writable(folder: &Path) -> io::Result<String> {
-    use rustix::fs::{Access, access};
-    if folder.symlink_metadata().is_ok() {
-        let bits = getrandom::u64().map_err(io::Error::other)?;
-        let probe = folder.join(format!("doctor-{bits:016x}"));
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).open(&probe)?;
-        let written = io::Write::write_all(&mut file, b"x").and_then(|()| file.sync_all());
-        std::fs::remove_file(&probe)?;
-        written?;
-        return Ok(format!("{} can be written", folder.display()));
-    }
-    let mut above = PathBuf::from(folder);
-    while above.symlink_metadata().is_err() && above.pop() {}
-    access(&above, Access::WRITE_OK | Access::EXEC_OK)?;
-    Ok(format!(
-        "{} is not there yet and can be made",
-        folder.display()
-    ))
+    let mut there = PathBuf::from(folder);
+    while there.symlink_metadata().is_err() && there.pop() {}
+    // That one may write there says nothing of a file system that is full.
+    let bits = getrandom::u64().map_err(io::Error::other)?;
+    let probe = there.join(format!("doctor-{bits:016x}"));
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).open(&probe)?;
+    let written = io::Write::write_all(&mut file, b"x").and_then(|()| file.sync_all());
+    std::fs::remove_file(&probe)?;
+    written?;
+    let how = if there == folder {
+        "can be written"
+    } else {
+        "is not there yet and can be made"
+    };
+    Ok(format!("{} {how}", folder.display()))
 }
 
 /// The interpreter that programs run in.

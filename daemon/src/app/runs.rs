@@ -3,19 +3,21 @@
 use std::pin::Pin;
 
 use ptc_protocol::detail::{CallEntry, Replay, RunDetail};
-use ptc_protocol::provenance::Provenance;
 use ptc_protocol::status::{SCHEMA, Totals};
 
 use super::{App, Inner};
 use crate::engine::output::head;
 use crate::engine::replay::{ReplayError, not_replayable};
 use crate::journal::JournalError;
-use crate::session::Host;
+use crate::session::{Host, json_head, provenance_of};
 
 /// Most calls, bytes of output and characters of a call's arguments that are shown of one run; its resources have more.
 const MAX_CALLS: usize = 2000;
 const MAX_OUTPUT: usize = 1024 * 1024;
 const MAX_ARGUMENTS: usize = 2000;
+/// Most bytes of JSON of a run's output that are shown where it is wanted whole: those who ask take no longer answers
+/// than 16 MiB.
+const MAX_WHOLE: usize = 12 * 1024 * 1024;
 
 /// A call without its result, its arguments bounded.
 fn bare(entry: CallEntry) -> CallEntry {
@@ -53,19 +55,16 @@ impl Inner {
     }
 
     /// One finished run in full; `None` where it is not kept. Blocking; may be large.
-    pub(super) fn run_detail(&self, run: &str) -> Result<Option<RunDetail>, JournalError> {
+    pub(super) fn run_detail(
+        &self,
+        run: &str,
+        whole: bool,
+    ) -> Result<Option<RunDetail>, JournalError> {
         let Some(stored) = self.journal.run(run)? else {
             return Ok(None);
         };
         let not_replayable = not_replayable(&stored);
-        let provenance = if stored.intact {
-            Provenance::of(&stored.record)
-        } else {
-            let mut record = stored.record.clone();
-            record.facts.replayed = None;
-            record.facts.submission = None;
-            Provenance::of(&record)
-        };
+        let provenance = provenance_of(&stored);
         let calls = stored.parts.calls.into_iter().take(MAX_CALLS);
         let result = stored.parts.result.as_deref();
         let output = stored.parts.output.as_deref();
@@ -75,7 +74,14 @@ impl Inner {
             not_replayable,
             calls: calls.map(bare).collect(),
             program: stored.parts.program,
-            output: output.map(|text| head(text, MAX_OUTPUT).to_owned()),
+            output: output.map(|text| {
+                let most = if whole {
+                    json_head(text, MAX_WHOLE)
+                } else {
+                    MAX_OUTPUT
+                };
+                head(text, most).to_owned()
+            }),
             result: result.and_then(|text| serde_json::from_str(text).ok()),
             record: stored.record,
         }))

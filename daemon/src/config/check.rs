@@ -47,6 +47,8 @@ const EXECUTION_KEYS: [&str; 21] = [
     "pool",
     "container",
 ];
+/// Longest path, in bytes: the kernel takes no longer one.
+pub(super) const MAX_PATH: usize = 4095;
 const CONTAINER_KEYS: [&str; 2] = ["engine", "image"];
 const POOL_KEYS: [&str; 3] = ["warm", "max", "start"];
 const DAEMON_KEYS: [&str; 2] = ["drain_seconds", "idle_server_seconds"];
@@ -460,8 +462,9 @@ pub(super) fn path(
 ) -> Option<PathBuf> {
     let (text, at) = section.text(key, faults)?;
     let path = section.path(key);
-    if text.is_empty() || text.contains('\0') {
-        faults.push(Fault::at(at, &format!("{path} must be a path")));
+    if text.is_empty() || text.contains('\0') || text.len() > MAX_PATH {
+        let message = format!("{path} must be a path of at most {MAX_PATH} bytes");
+        faults.push(Fault::at(at, &message));
         return None;
     }
     if text.contains("${") {

@@ -13,8 +13,10 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use ptc_protocol::hex;
 use sha2::Sha256;
 
+use super::spellings::spellings;
+
 /// Shortest value that is masked, in characters: shorter ones would blot out ordinary words.
-const MIN_CHARACTERS: usize = 8;
+pub(super) const MIN_CHARACTERS: usize = 8;
 /// Shortest line of a value of several lines that is masked by itself, in characters.
 const MIN_LINE_CHARACTERS: usize = 16;
 /// Variables whose values are no secrets.
@@ -296,66 +298,6 @@ fn grown(secret: &[u8], shorter: &[usize], mut length: usize, byte: u8) -> usize
     }
 }
 
-/// The ways a value may be written in an address: with what a path, a query or a form escapes, a host in small
-/// letters, and what stands before a `?` or `#` alone.
-fn in_address(value: &str) -> Vec<String> {
-    let mut found = vec![value.to_ascii_lowercase()];
-    let parts = value
-        .split(['?', '#'])
-        .filter(|part| part.chars().count() >= MIN_CHARACTERS);
-    for part in parts.chain([value]) {
-        found.push(part.to_owned());
-        found.push(url::form_urlencoded::byte_serialize(part.as_bytes()).collect());
-        let Ok(mut address) = url::Url::parse("http://h/") else {
-            continue;
-        };
-        address.set_query(Some(part));
-        found.extend(address.query().map(str::to_owned));
-        address.set_path(part);
-        let path = address.path();
-        found.push(path.strip_prefix('/').unwrap_or(path).to_owned());
-    }
-    // Dots and slashes alone are taken out of a path.
-    found.retain(|text| text.chars().count() >= MIN_CHARACTERS);
-    found
-}
-
-/// The ways a value may be written: as it is, in JSON, in JSON within JSON, in JSON that is ASCII only, in Rust's debug
-/// form, in an address.
-fn spellings(value: &str) -> HashSet<String> {
-    let json = json_escaped(value);
-    let slashes = json.replace('/', "\\/");
-    let ascii: String = json
-        .chars()
-        .flat_map(|c| c.encode_utf16(&mut [0; 2]).to_vec())
-        .map(|unit| match u8::try_from(unit) {
-            Ok(byte) if byte.is_ascii() => char::from(byte).to_string(),
-            _ => format!("\\u{unit:04x}"),
-        })
-        .collect();
-    let debug = value.escape_debug().to_string();
-    let mut found = HashSet::from([
-        value.to_owned(),
-        json_escaped(&json),
-        json_escaped(&ascii),
-        json,
-        slashes,
-        ascii,
-        debug,
-    ]);
-    found.extend(in_address(value));
-    found
-}
-
-/// The text as it stands between the quotes of a JSON string.
-fn json_escaped(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    let inner = quoted
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'));
-    inner.unwrap_or(text).to_owned()
-}
-
 /// A name as it stands in the replacement: at most 64 characters, none that JSON or a shell would mind.
 fn label(name: &str) -> String {
     name.chars()
@@ -440,6 +382,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::spellings::json_escaped;
 
     fn masker(secrets: &[(&str, &str)]) -> Masker {
         let environment = BTreeMap::from([("HOME".to_owned(), "/home/someone".to_owned())]);

@@ -15,6 +15,7 @@ mod raw;
 mod risk;
 mod servers;
 mod show;
+mod spellings;
 mod submit;
 mod template;
 

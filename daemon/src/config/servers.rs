@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::check::COUNT;
+use super::check::{COUNT, MAX_PATH};
 use super::expand::Field;
 use super::fault::{Fault, Place, shown};
 use super::fields::{Section, Words};
@@ -397,6 +397,9 @@ impl Texts<'_, '_> {
         };
         if text.contains('\0') {
             fault("holds a NUL character".to_owned());
+        }
+        if matches!(field, Field::Command | Field::Cwd) && text.len() > MAX_PATH {
+            fault(format!("a path of more than {MAX_PATH} bytes"));
         }
         match Template::parse(text) {
             Err(error) => fault(error.to_string()),

@@ -215,12 +215,21 @@ pub(super) struct WhichRun {
     id: String,
 }
 
+/// The query of [`ptc_protocol::route::RUN`].
+#[derive(Debug, Deserialize)]
+pub(super) struct ShownRun {
+    id: String,
+    /// Whether its output is wanted beyond what is good to look at.
+    #[serde(default)]
+    whole: bool,
+}
+
 pub(super) async fn run(
     State(control): State<Control>,
-    Query(which): Query<WhichRun>,
+    Query(which): Query<ShownRun>,
 ) -> Result<Json<RunDetail>, (StatusCode, String)> {
     let commands = Arc::clone(&control.commands);
-    let read = tokio::task::spawn_blocking(move || commands.run(&which.id));
+    let read = tokio::task::spawn_blocking(move || commands.run(&which.id, which.whole));
     match read.await {
         Ok(Ok(Some(run))) => Ok(Json(run)),
         Ok(Ok(None) | Err(JournalError::RunId)) => {

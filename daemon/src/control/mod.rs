@@ -76,8 +76,9 @@ pub trait Commands: Debug + Send + Sync {
     fn reset_names(&self) -> Done;
     /// The newest finished runs, newest first.
     fn runs(&self) -> Vec<RunRecord>;
-    /// One finished run in full; nothing where it is not kept. May be large: call it on a blocking thread.
-    fn run(&self, run: &str) -> Result<Option<RunDetail>, JournalError>;
+    /// One finished run; nothing where it is not kept. May be large, with its `whole` output even more so: call it on a
+    /// blocking thread.
+    fn run(&self, run: &str, whole: bool) -> Result<Option<RunDetail>, JournalError>;
     /// Repeats a run from its record, with other code where some is given; else why it cannot be.
     fn replay(
         &self,

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc;
 
 use rustix::fs::Mode;
@@ -253,10 +253,8 @@ impl Spawner {
     /// `own_program` is started beside the servers, to end what they leave behind.
     pub(super) fn start(own_program: Option<&Path>) -> io::Result<Self> {
         let survivors = own_program.map_or_else(Survivors::default, |program| {
-            watch_survivors(program).unwrap_or_else(|error| {
-                tracing::warn!(%error, "nobody would end what servers leave behind if this daemon were killed");
-                Survivors::default()
-            })
+            let program = program.to_owned();
+            Survivors::watched_by(move || watch_survivors(&program))
         });
         let told = survivors.clone();
         let mut marks = Marks::new();
@@ -316,7 +314,7 @@ impl Spawner {
 
 /// Starts the process that ends what servers leave behind. It is in a group of its own, so that a signal to the
 /// daemon's does not end it first, and it has nothing of the daemon's environment.
-fn watch_survivors(program: &Path) -> io::Result<Survivors> {
+fn watch_survivors(program: &Path) -> io::Result<(std::process::Child, ChildStdin)> {
     let mut child = std::process::Command::new(program)
         .arg("survivors")
         .env_clear()
@@ -332,7 +330,7 @@ fn watch_survivors(program: &Path) -> io::Result<Survivors> {
         .ok_or_else(|| io::Error::other("it has no stdin"))?;
     // A process that does not read must not hold up the start of a server.
     rustix::io::ioctl_fionbio(&pipe, true)?;
-    Ok(Survivors::told_through(pipe))
+    Ok((child, pipe))
 }
 
 fn spawn(launch: &Launch, mark: Option<Mark>) -> io::Result<Child> {

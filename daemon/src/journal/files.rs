@@ -97,8 +97,12 @@ pub(super) fn read_bounded(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Jo
         source,
     };
     let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() || metadata.len() > most {
-        return Err(failed(ErrorKind::InvalidData.into()));
+    if !metadata.is_file() {
+        return Err(failed(std::io::Error::other("it is no ordinary file")));
+    }
+    if metadata.len() > most {
+        let text = format!("it has {} bytes, more than {most}", metadata.len());
+        return Err(failed(std::io::Error::other(text)));
     }
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes).map_err(failed)?;

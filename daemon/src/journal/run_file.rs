@@ -173,7 +173,10 @@ pub(super) fn read(path: &Path, sealed: &Sealed) -> Result<(Vec<Part>, bool), Jo
         source,
     };
     let Some(bytes) = files::read_bounded(path, MAX_PARTS)? else {
-        return Err(failed(io::ErrorKind::NotFound.into()));
+        return Err(failed(io::Error::new(
+            io::ErrorKind::NotFound,
+            "it is gone",
+        )));
     };
     let intact = ptc_protocol::hex(&Sha256::digest(&bytes)) == sealed.sha256;
     let lines = bytes.split(|byte| *byte == b'\n');

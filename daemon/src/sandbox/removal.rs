@@ -1,9 +1,10 @@
 //! Removes trees of any depth and shape in linear time, without following a link and without leaving the folder.
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, chmod, fchmod, fstat, openat, unlinkat};
 use rustix::io::Errno;
@@ -13,26 +14,55 @@ use super::folder::{self, Identity, Lister};
 /// What the owner of a folder needs to empty it.
 const OWN: u32 = 0o700;
 
-/// Removes the entries `names` of `base`, whatever they are, until the time is `until`. What cannot be removed does not
-/// keep the rest, and is an error in the end.
+/// How long one entry is worked at before the next has its turn: more than all but the largest trees take.
+const TURN: Duration = Duration::from_secs(1);
+/// How many entries may wait for another turn with a folder of theirs open.
+const WAITING: usize = 2;
+
+/// Removes the entries `names` of `base`, whatever they are, until the time is `until`. What cannot be removed, or takes
+/// long, does not keep the rest, and is an error in the end.
 pub(super) fn remove_all(base: &OwnedFd, names: Vec<CString>, until: Instant) -> io::Result<()> {
-    let mut removal = Removal {
-        current: folder::open(base, c".")?,
-        levels: vec![Level {
-            name: CString::default(),
-            identity: folder::identity(base)?,
-            inner: names,
-            removed: false,
-        }],
-        lister: Lister::new(),
-        failed: None,
-    };
-    while removal.step()? {
-        if Instant::now() > until {
-            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+    remove_in_turns(base, names, until, TURN)
+}
+
+fn remove_in_turns(
+    base: &OwnedFd,
+    names: Vec<CString>,
+    until: Instant,
+    turn: Duration,
+) -> io::Result<()> {
+    let mut failed = None;
+    let mut names = names.into_iter();
+    let mut waiting: VecDeque<Removal> = VecDeque::new();
+    // They begin anew once fewer wait.
+    let mut later = Vec::new();
+    loop {
+        // Each has had one turn before any has another.
+        let fresh = names.next();
+        let fresh = fresh.or_else(|| later.pop_if(|_| waiting.len() < WAITING));
+        let begun = match fresh {
+            Some(name) => Removal::of(base, name),
+            None => match waiting.pop_front() {
+                Some(removal) => Ok(removal),
+                None => break,
+            },
+        };
+        let worked = begun.and_then(|mut removal| {
+            let done = removal.work(until.min(Instant::now() + turn))?;
+            Ok((removal, done))
+        });
+        match worked {
+            Ok((removal, true)) => failed = failed.or(removal.failed),
+            Ok((removal, false)) if waiting.len() < WAITING => waiting.push_back(removal),
+            Ok((removal, false)) => later.push(removal.name),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        let done = names.len() == 0 && waiting.is_empty() && later.is_empty();
+        if Instant::now() > until && !done {
+            return Err(Errno::TIMEDOUT.into());
         }
     }
-    removal.failed.map_or(Ok(()), |error| Err(error.into()))
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// A folder on the way from the base to the one that is being emptied.
@@ -50,6 +80,8 @@ struct Level {
 /// Where the removal stands. Of all folders only the current one is open, so depth costs no descriptors.
 #[derive(Debug)]
 struct Removal {
+    /// The entry it is to remove.
+    name: CString,
     current: OwnedFd,
     levels: Vec<Level>,
     lister: Lister,
@@ -57,8 +89,35 @@ struct Removal {
 }
 
 impl Removal {
-    /// Removes one entry, enters it or leaves the current folder; false when all is done.
-    fn step(&mut self) -> Result<bool, Errno> {
+    /// That of the entry `name` of `base`.
+    fn of(base: &OwnedFd, name: CString) -> Result<Self, Errno> {
+        Ok(Self {
+            current: folder::open(base, c".")?,
+            levels: vec![Level {
+                name: CString::default(),
+                identity: folder::identity(base)?,
+                inner: vec![name.clone()],
+                removed: false,
+            }],
+            lister: Lister::new(),
+            failed: None,
+            name,
+        })
+    }
+
+    /// Goes on until the time is `end`; true when all is done.
+    fn work(&mut self, end: Instant) -> Result<bool, Errno> {
+        while self.step(end)? {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes one entry, enters it, which removes what is in it as long as the time is not `end`, or leaves the current
+    /// folder; false when all is done.
+    fn step(&mut self, end: Instant) -> Result<bool, Errno> {
         let Some(level) = self.levels.last_mut() else {
             return Ok(false);
         };
@@ -68,7 +127,7 @@ impl Removal {
         match unlink(&self.current, &name, true) {
             Ok(()) => level.removed = true,
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS | Errno::PERM) => {
-                if let Err(error) = self.descend(name) {
+                if let Err(error) = self.descend(name, end) {
                     self.failed.get_or_insert(error);
                 }
             }
@@ -79,8 +138,8 @@ impl Removal {
         Ok(true)
     }
 
-    /// Enters `name` and removes what is not a filled folder in it.
-    fn descend(&mut self, name: CString) -> Result<(), Errno> {
+    /// Enters `name` and removes what is not a filled folder in it; what there was no time for is listed again.
+    fn descend(&mut self, name: CString, end: Instant) -> Result<(), Errno> {
         let inner = enter(&self.current, &name)?;
         let identity = folder::identity(&inner)?;
         // Another file system was put there by somebody else.
@@ -98,7 +157,7 @@ impl Removal {
             removed: false,
         };
         let failed = &mut self.failed;
-        self.lister.each(&inner, |name, folder| {
+        let listed = self.lister.each(&inner, |name, folder| {
             match unlink(&inner, name, folder) {
                 Ok(()) => level.removed = true,
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS | Errno::PERM) if folder => {
@@ -106,10 +165,19 @@ impl Removal {
                 }
                 Err(error) => {
                     failed.get_or_insert(error);
+                    return Ok(());
                 }
             }
-            Ok::<_, Errno>(())
-        })?;
+            if Instant::now() < end {
+                Ok(())
+            } else {
+                Err(Errno::TIMEDOUT)
+            }
+        });
+        match listed {
+            Ok(()) | Err(Errno::TIMEDOUT) => {}
+            Err(error) => return Err(error),
+        }
         self.levels.push(level);
         self.current = inner;
         Ok(())
@@ -265,17 +333,59 @@ mod tests {
     /// A removal of `name` below `parent` that has not begun.
     fn removal(parent: &Path, name: &CStr) -> Removal {
         let base = folder::open(CWD, parent).unwrap();
-        Removal {
-            current: folder::open(&base, c".").unwrap(),
-            levels: vec![Level {
-                name: CString::default(),
-                identity: folder::identity(&base).unwrap(),
-                inner: vec![name.to_owned()],
-                removed: false,
-            }],
-            lister: Lister::new(),
-            failed: None,
+        Removal::of(&base, name.to_owned()).unwrap()
+    }
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_mins(1)
+    }
+
+    #[test]
+    fn a_large_tree_keeps_no_other_from_its_turn() {
+        let parent = tempfile::tempdir().unwrap();
+        let large = parent.path().join("large");
+        for number in 0..50 {
+            fs::create_dir_all(large.join(format!("{number}/a"))).unwrap();
+            fs::write(large.join(format!("{number}/a/file")), "").unwrap();
         }
+        for name in ["x", "y", "z"] {
+            fs::create_dir(parent.path().join(name)).unwrap();
+            fs::write(parent.path().join(name).join("file"), "").unwrap();
+        }
+        let base = folder::open(CWD, parent.path()).unwrap();
+        let names = || ["large", "x", "y", "z"].map(|name| CString::new(name).unwrap());
+        // With turns of no time each takes one step in a turn; a full one is entered, emptied and left in three.
+        let mut all: VecDeque<Removal> = names()
+            .into_iter()
+            .map(|name| Removal::of(&base, name).unwrap())
+            .collect();
+        for _ in 0..3 {
+            for removal in &mut all {
+                removal.work(Instant::now()).unwrap();
+            }
+        }
+        let left: Vec<_> = fs::read_dir(parent.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(large.join("49/a/file").exists() || large.join("0/a/file").exists());
+        // However short the turns are, all of it is removed in the end.
+        let names = names().to_vec();
+        remove_in_turns(&base, names, later(), Duration::ZERO).unwrap();
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_of_many_files_is_left_when_its_turn_is_over() {
+        let parent = tempfile::tempdir().unwrap();
+        let inside = parent.path().join("inside");
+        fs::create_dir(&inside).unwrap();
+        for number in 0..100 {
+            fs::write(inside.join(number.to_string()), "").unwrap();
+        }
+        let mut removal = removal(parent.path(), c"inside");
+        assert!(!removal.work(Instant::now()).unwrap());
+        assert_eq!(fs::read_dir(&inside).unwrap().count(), 99);
+        assert!(removal.work(later()).unwrap());
+        assert!(removal.failed.is_none() && !inside.exists());
     }
 
     #[test]
@@ -285,7 +395,7 @@ mod tests {
             deep(&parent.path().join("deep"), depth);
             let mut removal = removal(parent.path(), c"deep");
             let mut steps = 0;
-            while removal.step().unwrap() {
+            while removal.step(later()).unwrap() {
                 steps += 1;
             }
             assert!(removal.failed.is_none(), "{removal:?}");
@@ -304,11 +414,11 @@ mod tests {
         fs::write(parent.path().join("elsewhere/a"), "kept").unwrap();
         let mut removal = removal(parent.path(), c"inside");
         while removal.levels.len() < 4 {
-            assert!(removal.step().unwrap());
+            assert!(removal.step(later()).unwrap());
         }
         fs::rename(inside.join("a/b"), parent.path().join("elsewhere/b")).unwrap();
         let error = loop {
-            if let Err(error) = removal.step() {
+            if let Err(error) = removal.step(later()) {
                 break error;
             }
         };

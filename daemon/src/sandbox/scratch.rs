@@ -26,12 +26,17 @@ const PREFIX: &str = "ptcd-scratch-";
 const DEAD: &[u8] = b"dead-";
 /// How often a folder that somebody else removes is looked at again.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// After which pauses bases that are held are looked at again.
-const AGAIN: [Duration; 3] = [
+/// After which pauses bases that are held are looked at again: on a busy machine what a killed warden has forked may
+/// take its time to end, and what is held then lies until the next warden.
+const AGAIN: [Duration; 4] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
     Duration::from_secs(5),
+    Duration::from_secs(20),
 ];
+/// How long a base of a dead warden is worked at before the next has its turn; twice as long in each further one, for it
+/// begins anew.
+const TURN: Duration = Duration::from_secs(2);
 /// A folder that is empty and not larger than this is removed at once. One that once held much more takes the kernel
 /// a while even when it is empty.
 const SMALL: i64 = 64 * 1024;
@@ -195,7 +200,7 @@ fn parents() -> Vec<PathBuf> {
 }
 
 /// Removes bases of the same user whose warden is dead, until the time is `until`. What another warden removes at the
-/// same time is waited for, since that one may end before it is done. What is held is looked at again a little later:
+/// same time is waited for, since that one may end before it is done. A large one keeps no other. What is held is looked at again a little later:
 /// a child of a killed warden holds its base until it has ended itself. What cannot be removed is tried again by the
 /// next.
 pub(super) fn remove_remains(until: Instant) {
@@ -204,18 +209,25 @@ pub(super) fn remove_remains(until: Instant) {
 
 fn remove_remains_in(parents: &[PathBuf], until: Instant, again: &[Duration]) {
     let mut again = again.iter();
+    let mut turn = TURN;
     loop {
-        let (mut taken, mut held) = (false, false);
+        let (mut taken, mut held, mut unfinished) = (false, false, false);
         for parent in parents {
             for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
                 if entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()) {
-                    let holder = remove_remain(&entry.path(), until);
-                    taken |= holder == Holder::Remover;
-                    held |= holder == Holder::Warden;
+                    let end = until.min(Instant::now() + turn);
+                    match remove_remain(&entry.path(), end) {
+                        (Holder::Nobody, done) => unfinished |= !done,
+                        (Holder::Remover, _) => taken = true,
+                        (Holder::Warden, _) => held = true,
+                    }
                 }
             }
         }
-        let pause = if taken {
+        turn *= 2;
+        let pause = if unfinished {
+            Some(&Duration::ZERO)
+        } else if taken {
             Some(&PATIENCE)
         } else {
             again.next().filter(|_| held)
@@ -227,23 +239,28 @@ fn remove_remains_in(parents: &[PathBuf], until: Instant, again: &[Duration]) {
     }
 }
 
-/// Removes one base, unless somebody holds it: gives who does.
-fn remove_remain(path: &Path, until: Instant) -> Holder {
+/// Removes one base, unless somebody holds it: gives who does, and whether the time was enough.
+fn remove_remain(path: &Path, until: Instant) -> (Holder, bool) {
     let Ok(folder) = folder::open(CWD, path) else {
-        return Holder::Nobody;
+        return (Holder::Nobody, true);
     };
     let owner = rustix::process::geteuid().as_raw();
     if !fstat(&folder).is_ok_and(|found| found.st_uid == owner) {
-        return Holder::Nobody;
+        return (Holder::Nobody, true);
     }
     let holder = take(&folder);
+    let mut done = true;
     if holder == Holder::Nobody
         && let Ok(names) = entries(&folder)
-        && remove_all(&folder, names, until).is_ok()
     {
-        let _ = rustix::fs::rmdir(path);
+        match remove_all(&folder, names, until) {
+            Ok(()) => {
+                let _ = rustix::fs::rmdir(path);
+            }
+            Err(error) => done = error.kind() != io::ErrorKind::TimedOut,
+        }
     }
-    holder
+    (holder, done)
 }
 
 /// Who has the lock of a base.

@@ -58,7 +58,9 @@ use rounds::{Retry, Rounds};
 pub use crate::engine::Live;
 pub use client::ClientInfo;
 pub use layer::{Lines, Offer, carry};
+pub use render::json_head;
 pub use renewal::Until;
+pub use resources::provenance_of;
 
 /// The tools and what belongs to them; a client may be asked about the calls of its programs.
 const OFFER: Offer = Offer {

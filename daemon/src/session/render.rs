@@ -67,7 +67,7 @@ fn json_length(text: &str) -> usize {
 }
 
 /// How many bytes of a text take at most `max` bytes of JSON.
-pub(super) fn json_head(text: &str, max: usize) -> usize {
+pub fn json_head(text: &str, max: usize) -> usize {
     let mut left = max;
     text.bytes()
         .take_while(|byte| match left.checked_sub(json_bytes(*byte)) {

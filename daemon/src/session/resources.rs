@@ -219,7 +219,7 @@ pub(super) fn model(meta: &RequestMetaObject) -> Option<String> {
 }
 
 /// What is known of a run's origin; nothing is claimed of a record that was changed.
-pub(super) fn provenance_of(stored: &StoredRun) -> Provenance {
+pub fn provenance_of(stored: &StoredRun) -> Provenance {
     let mut record = stored.record.clone();
     if stored.intact {
         return Provenance::of(&record);

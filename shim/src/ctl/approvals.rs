@@ -10,7 +10,7 @@ use ptc_protocol::route;
 
 use super::output::{print, print_json};
 use super::words::{plain, span};
-use super::{Context, Exit, reload};
+use super::{Context, Exit, reload, request};
 
 /// Most characters of the arguments that are shown.
 const MAX_SHOWN: usize = 4000;
@@ -79,7 +79,7 @@ async fn answer(context: &Context, id: &str, word: &str, what: &str) -> anyhow::
             .output
             .failure("nothing was answered", Exit::Failure));
     }
-    let path = route::with(route::APPROVALS_ANSWER, &[("id", id), ("answer", word)]);
+    let path = request(route::APPROVALS_ANSWER, &[("id", id), ("answer", word)])?;
     reload::tell(context, &path).await
 }
 

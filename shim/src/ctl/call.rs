@@ -11,7 +11,7 @@ use super::mcp::Session;
 use super::output::{print, print_json, say_plainly};
 use super::run::{as_json, ended, structured, text_of};
 use super::run_text::Parts;
-use super::{Context, Exit, Usage, inspect, unique, visible};
+use super::{Context, Exit, Usage, inspect, large, unique, visible};
 
 /// Longest arguments, in bytes: the daemon sends no longer ones.
 const MAX_ARGUMENT_BYTES: u64 = 4 * 1024 * 1024;
@@ -43,6 +43,9 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
         return Ok(output.failure("cancelled", Exit::Failure));
     };
     let structured = structured(&answer);
+    if large::is_in(&answer) {
+        return large::show(context, &arguments.tool, &answer).await;
+    }
     if output.json {
         print_json(&as_json(&answer, structured))?;
         return ended(context, &answer).await;
@@ -52,16 +55,21 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
     if answer.get("isError") == Some(&Value::Bool(true)) {
         say_plainly(&parts.about(true));
     } else {
-        print(&match result {
-            Some(Value::String(text)) => visible::text(text),
-            Some(value) => visible::json(&format!("{value:#}")),
-            None => parts.output,
-        })?;
+        print(&result.map_or(parts.output, shown))?;
     }
     ended(context, &answer).await
 }
 
+/// A result for a person or a pipe to read: a text as it is, anything else as JSON.
+pub(super) fn shown(result: &Value) -> String {
+    match result {
+        Value::String(text) => visible::text(text),
+        value => visible::json(&format!("{value:#}")),
+    }
+}
+
 /// The program that makes the call. The daemon knows the name, so it is an identifier; the arguments are data in a string.
+/// A result that is too large to be emitted is printed, so that the run's record has it.
 fn program(tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     ensure!(
@@ -71,7 +79,10 @@ fn program(tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<String>
     // A JSON string is a Python string literal as well.
     let literal = serde_json::to_string(&serde_json::to_string(arguments)?)?;
     Ok(format!(
-        "import json\nemit(await {tool}(**json.loads({literal})))\n"
+        "import json\n\
+         value = await {tool}(**json.loads({literal}))\n\
+         try:\n    emit(value)\n\
+         except ValueError:\n    print(json.dumps(value))\n"
     ))
 }
 
@@ -230,7 +241,7 @@ mod tests {
     fn arguments_are_data_in_the_program() {
         let hostile = json!({"a": "\"))\nimport os\\ \u{2028}é", "b": "{}"});
         let program = program("mcp__a__b", hostile.as_object().unwrap()).unwrap();
-        assert_eq!(program.lines().count(), 2);
+        assert_eq!(program.lines().count(), 6);
         assert!(super::program("x); import os", &Map::new()).is_err());
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::output::{print, print_json, say};
 use super::words::{count, plain};
-use super::{Context, Exit, reload};
+use super::{Context, Exit, reload, request};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Arguments {
@@ -47,7 +47,7 @@ async fn check(context: &Context, file: Option<&std::path::Path>) -> anyhow::Res
     };
     // The daemon has another working directory.
     let file = std::path::absolute(file)?;
-    let path = route::with(route::CONFIG_CHECK, &[("path", &file.to_string_lossy())]);
+    let path = request(route::CONFIG_CHECK, &[("path", &file.to_string_lossy())])?;
     reload::tell(context, &path).await
 }
 

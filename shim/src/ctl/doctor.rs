@@ -8,11 +8,11 @@ use ptc_protocol::doctor::{Check, Checks, Verdict};
 use ptc_protocol::run::Confinement;
 use ptc_protocol::status::{SCHEMA, Status};
 use ptc_protocol::{BUILD, DOCTOR_TIMEOUT, PROTOCOL, route};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output::{print, print_json};
 use super::words::{count, plain, span};
-use super::{Context, Exit, apparmor, unit};
+use super::{Context, Exit, apparmor, request, unit};
 use crate::connect::{ConnectError, open_to_others, own_uid};
 use crate::ending::is_held;
 use crate::launch;
@@ -31,6 +31,8 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
         return print_profile(context);
     }
     let server = arguments.server.as_deref();
+    // What cannot be meant is said whether a daemon is there or not.
+    request(route::DOCTOR, &asked_for(server))?;
     let mut checks = Vec::new();
     let status = status(context).await;
     if server.is_none() {
@@ -86,11 +88,15 @@ async fn ask(
         let asked = launch::examine(&context.places, server).await;
         return asked.map_err(|error| error.to_string());
     }
-    let query: Vec<(&str, &str)> = server.map(|name| ("server", name)).into_iter().collect();
-    let path = route::with(route::DOCTOR, &query);
+    let path = route::with(route::DOCTOR, &asked_for(server));
     let peer = context.connect().await.map_err(|error| error.to_string())?;
     let asked = peer.get_within(&path, DOCTOR_TIMEOUT).await;
     asked.map_err(|error| error.to_string())
+}
+
+/// The query for one server, or for everything.
+fn asked_for(server: Option<&str>) -> Vec<(&'static str, &str)> {
+    server.map(|name| ("server", name)).into_iter().collect()
 }
 
 /// Who is of which build.
@@ -246,11 +252,27 @@ fn show(context: &Context, checks: &[Check]) -> anyhow::Result<Exit> {
         .filter(|check| check.verdict == Verdict::Failed);
     let failed = failed.count();
     if context.output.json {
-        print_json(&json!({ "schema": SCHEMA, "ok": failed == 0, "checks": checks }))?;
+        print_json(&as_json(checks))?;
     } else {
         print(&text(checks, context.output.color))?;
     }
     Ok(if failed == 0 { Exit::Ok } else { Exit::Failure })
+}
+
+/// The checks, and in one line those that failed.
+fn as_json(checks: &[Check]) -> Value {
+    let failed = checks
+        .iter()
+        .filter(|check| check.verdict == Verdict::Failed);
+    let failed: Vec<String> = failed
+        .map(|check| format!("{}: {}", check.name, check.fact))
+        .collect();
+    let mut object = json!({ "schema": SCHEMA, "ok": failed.is_empty(), "checks": checks });
+    if !failed.is_empty() {
+        object["error"] = json!(failed.join("; "));
+        object["exit"] = json!(Exit::Failure.code());
+    }
+    object
 }
 
 /// A line a check, what to do below it, and how many of each verdict there are.
@@ -322,6 +344,17 @@ mod tests {
              \n\
              3 checks: 1 ok, 1 failed, 1 note"
         );
+    }
+
+    #[test]
+    fn what_failed_stands_in_one_line_of_the_json() {
+        let ok = Check::ok("python", "3.11.2");
+        let value = json!({"schema": 1, "ok": true, "checks": [{"name": "python", "verdict": "ok", "fact": "3.11.2"}]});
+        assert_eq!(as_json(std::slice::from_ref(&ok)), value);
+        let failed = ["a", "b"].map(|name| Check::failed(name, "no luck", "have some"));
+        let value = as_json(&[ok, failed[0].clone(), failed[1].clone()]);
+        assert_eq!(value["error"], "a: no luck; b: no luck");
+        assert_eq!((&value["ok"], &value["exit"]), (&json!(false), &json!(1)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::output::{print, print_json};
 use super::words::plain;
-use super::{Context, Exit, visible};
+use super::{Context, Exit, request, visible};
 use crate::connect::ConnectError;
 
 /// Status of an answer about a name that is not known.
@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
 
 /// What the daemon knows of a tool, or why it knows nothing.
 pub(super) async fn tool(context: &Context, name: &str) -> anyhow::Result<Result<Value, String>> {
-    let path = route::with(route::TOOL, &[("name", name)]);
+    let path = request(route::TOOL, &[("name", name)])?;
     match context.connect().await?.get(&path).await {
         Ok(tool) => Ok(Ok(tool)),
         Err(ConnectError::Status {

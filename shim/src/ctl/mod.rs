@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod env;
 mod inspect;
+mod large;
 mod last_end;
 mod log_file;
 mod logs;
@@ -184,6 +185,23 @@ struct Usage {
 impl From<&anyhow::Error> for Usage {
     fn from(error: &anyhow::Error) -> Self {
         Self { text: chain(error) }
+    }
+}
+
+/// Most bytes of one word of the command line that is part of a request: written out for it they are three times as many,
+/// and a request has room for 64 KiB.
+const MAX_WORD: usize = 16 * 1024;
+
+/// A route with what was written on the command line, which must not be longer than anything that could be meant.
+fn request(path: &str, query: &[(&str, &str)]) -> Result<String, Usage> {
+    match query.iter().find(|(_, word)| word.len() > MAX_WORD) {
+        None => Ok(route::with(path, query)),
+        Some((name, word)) => Err(Usage {
+            text: format!(
+                "the {name} on the command line has {} bytes; at most {MAX_WORD} can be asked for",
+                word.len()
+            ),
+        }),
     }
 }
 
@@ -402,6 +420,19 @@ mod tests {
         let error = anyhow::Error::from(Usage::from(&error));
         assert_eq!(exit_of(&error).code(), 2);
         assert_eq!(chain(&error), "call: \"x\" is no argument");
+    }
+
+    #[test]
+    fn a_word_that_no_request_has_room_for_is_a_fault_of_usage() {
+        let word = "ä".repeat(MAX_WORD / 2);
+        let path = request(route::TOOL, &[("name", &word)]).unwrap();
+        assert!(path.len() < 64 * 1024, "{}", path.len());
+        let error = request(
+            route::TOOL,
+            &[("verb", "show"), ("name", &format!("{word}a"))],
+        );
+        let text = "the name on the command line has 16385 bytes; at most 16384 can be asked for";
+        assert_eq!(error.unwrap_err().to_string(), text);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use ptc_protocol::route;
 use ptc_protocol::status::{Done, SCHEMA};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output::{Output, print_json, say};
 use super::words::plain;
@@ -38,12 +38,22 @@ pub(super) async fn tell(context: &Context, path: &str) -> anyhow::Result<Exit> 
 
 fn shown(context: &Context, done: &Done) -> anyhow::Result<Exit> {
     if context.output.json {
-        let Done { ok, messages } = done;
-        print_json(&json!({ "schema": SCHEMA, "ok": ok, "messages": messages }))?;
+        print_json(&as_json(done))?;
     } else {
         report(context.output, done);
     }
     Ok(if done.ok { Exit::Ok } else { Exit::Failure })
+}
+
+/// What an operation on the daemon answered; where it was refused its sentences are the error.
+fn as_json(done: &Done) -> Value {
+    let Done { ok, messages } = done;
+    let mut object = json!({ "schema": SCHEMA, "ok": ok, "messages": messages });
+    if !ok {
+        object["error"] = json!(messages.join("; "));
+        object["exit"] = json!(Exit::Failure.code());
+    }
+    object
 }
 
 /// Shows what an operation on the daemon answered.
@@ -55,5 +65,23 @@ pub(super) fn report(output: Output, done: &Done) {
         } else {
             say(&text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_is_the_error_of_the_json() {
+        let of = |ok: bool| Done {
+            ok,
+            messages: vec!["a".to_owned(), "b".to_owned()],
+        };
+        let done = json!({"schema": 1, "ok": true, "messages": ["a", "b"]});
+        assert_eq!(as_json(&of(true)), done);
+        let refused =
+            json!({"schema": 1, "ok": false, "messages": ["a", "b"], "error": "a; b", "exit": 1});
+        assert_eq!(as_json(&of(false)), refused);
     }
 }

@@ -12,7 +12,7 @@ use ptc_protocol::run::Ending;
 
 use super::output::{print, print_json, say_plainly};
 use super::words::{count, plain};
-use super::{Context, Exit};
+use super::{Context, Exit, request};
 use crate::connect::ConnectError;
 
 /// How long a replay is waited for; the run's own limits end it long before.
@@ -34,7 +34,7 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
         Some(file) => read(file)?,
         None => String::new(),
     };
-    let path = route::with(route::REPLAY, &[("id", &arguments.run)]);
+    let path = request(route::REPLAY, &[("id", &arguments.run)])?;
     let peer = context.connect_awake().await?;
     let replay = match peer.post_text::<Replay>(&path, code, LIMIT).await {
         Ok(replay) => replay,

@@ -130,8 +130,12 @@ pub(super) fn as_json(answer: &Value, structured: Option<&Map<String, Value>>) -
         object.extend(structured.clone());
     } else {
         let ok = answer.get("isError") != Some(&Value::Bool(true));
+        let text = text_of(answer);
         object.insert("ok".to_owned(), json!(ok));
-        object.insert("text".to_owned(), json!(text_of(answer)));
+        if !ok {
+            object.insert("error".to_owned(), json!(Parts::of(&text, None).error));
+        }
+        object.insert("text".to_owned(), json!(text));
     }
     Value::Object(object)
 }
@@ -160,7 +164,7 @@ mod tests {
             "content": [{ "type": "text", "text": "a" }, { "type": "image" }, { "type": "text", "text": "b" }],
             "isError": true,
         });
-        let want = json!({ "schema": 1, "ok": false, "text": "a\nb" });
+        let want = json!({ "schema": 1, "ok": false, "error": "a\nb", "text": "a\nb" });
         assert_eq!(as_json(&answer, None), want);
         let structured = Map::from_iter([("ok".to_owned(), json!(true))]);
         let want = json!({ "schema": 1, "ok": true });

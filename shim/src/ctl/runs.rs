@@ -15,7 +15,7 @@ use super::output::{print, print_json};
 use super::run_view::{detail_text, width};
 use super::table::{Column, Lean, lay_out};
 use super::words::{ago, bytes, count, duration, plain};
-use super::{Context, Exit};
+use super::{Context, Exit, request};
 use crate::connect::ConnectError;
 
 #[derive(Debug, Args)]
@@ -37,6 +37,10 @@ pub(super) struct Arguments {
     limit: u64,
 }
 
+/// Longest time that can be asked for, which is the longest that the journal can be told to keep runs.
+const LONGEST_DAYS: u64 = 1_000_000;
+const LONGEST_AGO: u64 = LONGEST_DAYS * 86_400;
+
 /// Milliseconds of a time such as `2h`.
 fn span_ms(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
@@ -49,8 +53,14 @@ fn span_ms(text: &str) -> Result<u64, String> {
     };
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{number:?} is no whole number"))?;
-    Ok(number.saturating_mul(seconds * 1000))
+        .map_err(|_| format!("{number:?} is no whole number, or too large a one"))?;
+    let seconds = number.saturating_mul(seconds);
+    if seconds > LONGEST_AGO {
+        return Err(format!(
+            "{text} is longer than anything is kept: at most {LONGEST_DAYS}d"
+        ));
+    }
+    Ok(seconds * 1000)
 }
 
 pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> {
@@ -76,7 +86,7 @@ async fn list(context: &Context, arguments: &Arguments) -> anyhow::Result<Exit> 
     if let Some(since) = &since {
         query.push(("since_ms", since));
     }
-    let path = route::with(route::RUNS, &query);
+    let path = request(route::RUNS, &query)?;
     let runs: Vec<RunRecord> = context.connect().await?.get(&path).await?;
     if context.output.json {
         let runs: Vec<_> = runs.iter().map(listed).collect();
@@ -141,7 +151,7 @@ fn columns(runs: &[RunRecord], now: u64) -> Vec<Column> {
 }
 
 async fn one(context: &Context, run: &str) -> anyhow::Result<Exit> {
-    let path = route::with(route::RUN, &[("id", run)]);
+    let path = request(route::RUN, &[("id", run)])?;
     let detail = match context.connect().await?.get::<RunDetail>(&path).await {
         Ok(detail) => detail,
         Err(ConnectError::Status { status: 404, .. }) => {
@@ -181,7 +191,18 @@ mod tests {
         assert_eq!(span_ms("90s"), Ok(90_000));
         assert_eq!(span_ms("2h"), Ok(7_200_000));
         assert_eq!(span_ms("7d"), Ok(604_800_000));
-        for odd in ["", "5", "h", "-1h", "1.5h", "1w", "1hh"] {
+        assert_eq!(span_ms("1000000d"), Ok(86_400_000_000_000));
+        assert_eq!(span_ms("0s"), Ok(0));
+        let long = [
+            "1000001d",
+            "1000000000000d",
+            "18446744073709551615s",
+            "99999999999999999999s",
+        ];
+        for odd in ["", "5", "h", "-1h", "1.5h", "1w", "1hh", "٣h"]
+            .into_iter()
+            .chain(long)
+        {
             assert!(span_ms(odd).is_err(), "{odd}");
         }
     }

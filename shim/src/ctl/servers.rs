@@ -8,7 +8,7 @@ use serde_json::json;
 use super::output::{print, print_json};
 use super::status::view;
 use super::status_text::{all_servers, full};
-use super::{Context, Exit, reload};
+use super::{Context, Exit, reload, request};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -45,7 +45,7 @@ pub(super) async fn run(context: &Context, arguments: &Arguments) -> anyhow::Res
         Some(Verb::Enable { name }) => (route::SERVER_ENABLE, name),
         Some(Verb::Disable { name }) => (route::SERVER_DISABLE, name),
     };
-    reload::tell(context, &route::with(route, &[("name", name)])).await
+    reload::tell(context, &request(route, &[("name", name)])?).await
 }
 
 async fn list(context: &Context, name: Option<&str>) -> anyhow::Result<Exit> {

@@ -10,7 +10,7 @@ use crate::connect::REQUEST_TIMEOUT;
 
 use super::output::{print, print_json, say};
 use super::words::{count, plain};
-use super::{Context, Exit, reload};
+use super::{Context, Exit, reload, request};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -64,7 +64,7 @@ async fn pins(context: &Context, verb: &Verb) -> anyhow::Result<Exit> {
         Verb::Unpin { pattern } => ("unpin", Some(pattern.as_str())),
     };
     let name = pattern.unwrap_or_default();
-    let path = route::with(route::TOOLS_PIN, &[("verb", word), ("name", name)]);
+    let path = request(route::TOOLS_PIN, &[("verb", word), ("name", name)])?;
     if word != "show" || context.output.json {
         return reload::tell(context, &path).await;
     }

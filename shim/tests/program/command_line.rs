@@ -231,7 +231,10 @@ fn tools_of_a_faulty_configuration_are_its_faults() {
 #[test]
 fn reload_posts_and_tells_what_the_daemon_answers() {
     let daemon = FakeDaemon::start();
+    // A daemon that stands still is found out before it is asked for what may take long.
+    let awake = || daemon.answer("GET /v1/health ", "200 OK", "{}");
     let child = start(&daemon, &["reload"]);
+    awake();
     let bad = json!({ "ok": false, "messages": ["config.yaml:3:1: unknown key"] }).to_string();
     daemon.answer("POST /v1/reload ", "200 OK", &bad);
     let output = child.wait_with_output().unwrap();
@@ -239,6 +242,7 @@ fn reload_posts_and_tells_what_the_daemon_answers() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(stderr, "ptcctl: config.yaml:3:1: unknown key\n");
     let child = start(&daemon, &["reload", "--env"]);
+    awake();
     let good = json!({ "ok": true, "messages": ["forgotten"] }).to_string();
     daemon.answer("POST /v1/reload?env=true ", "200 OK", &good);
     let output = child.wait_with_output().unwrap();

@@ -157,9 +157,14 @@ fn recorded() -> (Home, ptc_tests::Daemon, Client, String) {
 
 /// The level that `ptcctl runs RUN` tells.
 fn level(home: &Home, run: &str) -> Value {
+    provenance(home, run)["level"].clone()
+}
+
+/// What `ptcctl runs RUN` tells of where the output comes from.
+fn provenance(home: &Home, run: &str) -> Value {
     let (_, out, err) = home.ctl(&["--json", "runs", run]);
     let shown: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {err}"));
-    shown["provenance"]["level"].clone()
+    shown["provenance"].clone()
 }
 
 fn each_kind_of_doctoring_is_caught_at_the_right_call() -> TestResult {
@@ -205,6 +210,38 @@ fn a_file_that_was_cut_within_a_line_is_refused() -> TestResult {
         assert_eq!((exit, out.as_str()), (1, ""), "{err}");
         assert!(err.contains("cannot read the journal at "), "{err}");
     }
+    // Nor is anything read that is no file of its own, the very text behind a link included.
+    record.restore();
+    let aside = home.path("aside");
+    for file in &record.files {
+        std::fs::rename(file, &aside)?;
+        let refused = || {
+            for verb in ["runs", "replay"] {
+                let (exit, out, err) = home.ctl(&[verb, &run]);
+                assert_eq!((exit, out.as_str()), (1, ""), "{err}");
+                assert!(err.contains("cannot read the journal at "), "{err}");
+            }
+        };
+        std::os::unix::fs::symlink(&aside, file)?;
+        refused();
+        std::fs::remove_file(file)?;
+        std::fs::create_dir(file)?;
+        refused();
+        let (_, _, err) = home.ctl(&["runs", &run]);
+        assert!(err.contains("it is no ordinary file"), "{err}");
+        std::fs::remove_dir(file)?;
+        // A pipe that nobody writes to is not waited for.
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(file)
+                .status()?
+                .success()
+        );
+        refused();
+        std::fs::rename(&aside, file)?;
+    }
+    let (exit, said) = replay(&home, &run);
+    assert_eq!((exit, &said["verdict"]), (0, &json!("same")), "{said:#}");
     std::fs::remove_file(&record.files[1])?;
     let (exit, _, err) = home.ctl(&["replay", &run]);
     assert_eq!(exit, 1);
@@ -249,6 +286,13 @@ fn a_claim_written_into_a_record_is_not_believed() -> TestResult {
         .to_owned();
     assert!(about.starts_with("finished, unverified: "), "{about}");
     assert_eq!(read(&mut client)["level"], "unverified");
-    assert_eq!(level(&home, &run), "unverified");
+    let shown = provenance(&home, &run);
+    assert_eq!(shown["level"], "unverified");
+    assert!(
+        shown["reason"]
+            .as_str()
+            .is_some_and(|text| text.contains(CHANGED)),
+        "{shown}"
+    );
     Ok(())
 }

@@ -355,6 +355,27 @@ fn paths_start_from_the_files_folder_or_from_home() {
     ] {
         assert_eq!(faults(text).len(), 1, "{text}");
     }
+    for key in [
+        "policy: {cedar",
+        "journal: {path",
+        "execution: {monty_worker",
+        "servers: [{name: a, command: b, cwd",
+        "servers: [{name: a, command",
+    ] {
+        let end = if key.starts_with("servers") {
+            "}]"
+        } else {
+            "}"
+        };
+        let text = |bytes: usize| format!("{key}: {}{end}\n", "a".repeat(bytes));
+        good(&text(MAX_PATH));
+        let found = faults(&text(MAX_PATH + 1));
+        assert_eq!(found.len(), 1, "{key}: {found:?}");
+        assert!(
+            found[0].contains("4095 bytes") && found[0].starts_with("1:"),
+            "{found:?}"
+        );
+    }
 }
 
 #[test]
