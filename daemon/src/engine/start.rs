@@ -63,40 +63,11 @@ impl Engine {
             return Ok(said);
         };
         let error = RunError::Denied(reason);
-        let record = self.refusal(parts, request, said, error.to_string());
+        let record = refusal(parts, request, said, error.to_string());
         let (engine, request) = (self.clone(), request.clone());
         let filed = tokio::task::spawn_blocking(move || engine.file_refusal(&request, &record));
         filed.await.map_err(|_| RunError::Inside)??;
         Err(error)
-    }
-
-    fn refusal(
-        &self,
-        parts: &Parts,
-        request: &Request,
-        said: Option<StartEntry>,
-        error: String,
-    ) -> RunRecord {
-        let mut facts = facts(parts, &request.caller, &request.purpose);
-        facts.start = said;
-        RunRecord {
-            run: new_run_id(),
-            session: request.caller.session.clone(),
-            client: request.caller.client.clone(),
-            started_ms: epoch_ms(),
-            duration_ms: 0,
-            ending: Ending::Refused,
-            limit: None,
-            confinement: parts.pool.confinement().unwrap_or(Confinement::None),
-            calls: 0,
-            failed_calls: 0,
-            output_bytes: 0,
-            result_bytes: 0,
-            cpu_ms: None,
-            peak_memory_bytes: None,
-            error: Some(error),
-            facts,
-        }
     }
 
     /// Writes it. Blocking.
@@ -117,5 +88,29 @@ impl Engine {
         recorder.finish(record, &ended)?;
         lock(&self.inner.tally).count(record, 0, chrono::Local::now());
         Ok(())
+    }
+}
+
+/// The record of a program that was denied.
+fn refusal(parts: &Parts, request: &Request, said: Option<StartEntry>, error: String) -> RunRecord {
+    let mut facts = facts(parts, &request.caller, &request.purpose);
+    facts.start = said;
+    RunRecord {
+        run: new_run_id(),
+        session: request.caller.session.clone(),
+        client: request.caller.client.clone(),
+        started_ms: epoch_ms(),
+        duration_ms: 0,
+        ending: Ending::Refused,
+        limit: None,
+        confinement: parts.pool.confinement().unwrap_or(Confinement::None),
+        calls: 0,
+        failed_calls: 0,
+        output_bytes: 0,
+        result_bytes: 0,
+        cpu_ms: None,
+        peak_memory_bytes: None,
+        error: Some(error),
+        facts,
     }
 }

@@ -212,12 +212,8 @@ fn text(path: &Path, room: &mut u64) -> Result<String, String> {
     })?;
     String::from_utf8(bytes).map_err(|error| {
         let before = error.as_bytes().get(..error.utf8_error().valid_up_to());
-        let line = before
-            .unwrap_or_default()
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1;
+        let before = String::from_utf8_lossy(before.unwrap_or_default());
+        let line = before.matches('\n').count() + 1;
         format!("{shown}:{line}: this is no UTF-8 text")
     })
 }

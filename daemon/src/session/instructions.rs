@@ -37,7 +37,7 @@ pub(super) fn instructions(face: &Face) -> String {
          calls, loops or filtering: only what it prints comes back, not tool results. ",
     );
     if offers(ExposedTool::ListCallableTools) && offers(ExposedTool::InspectTool) {
-        text.push_str("First list_callable_tools, then inspect_tool, then one program with ");
+        text.push_str("First list_callable_tools, then inspect_tool, then a program with ");
     } else {
         text.push_str("In a program, await list_callable_tools() and inspect_tool(tool_name=...) tell what there is; write ");
     }
@@ -164,14 +164,14 @@ mod tests {
                 python: Some("3.12.11".to_owned()),
                 // Each line has ten characters.
                 purposes: (10..90)
-                    .map(|n| (format!("server{n}"), String::new()))
+                    .map(|n| (format!("serve{n}"), String::new()))
                     .collect(),
                 engines,
                 confinement,
                 ..Face::default()
             };
             let text = instructions(&face);
-            let named = text.matches("\n- server").count();
+            let named = text.matches("\n- serve").count();
             assert!(named >= 20, "{named} are named: {text}");
             assert!(
                 text.ends_with(&format!("\n- and {} more", 80 - named)),
