@@ -6,6 +6,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::Trial;
@@ -344,7 +345,11 @@ fn a_hostile_program_ends_and_others_run_on() -> TestResult {
     assert_eq!(status.pid, pid);
     assert_eq!(status.programs.engines[0].unavailable, None);
     if all {
-        println!("hostile programs through the daemon, by their ends: {ends:?}");
+        let mut out = std::io::stdout();
+        writeln!(
+            out,
+            "hostile programs through the daemon, by their ends: {ends:?}"
+        )?;
     }
     Ok(())
 }
