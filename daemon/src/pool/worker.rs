@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ptc_protocol::run::Confinement;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
@@ -20,6 +20,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(20);
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Frames waiting to be written to a worker that does not read.
 const WRITE_QUEUE: usize = 64;
+/// Bytes of a worker's frames that are read ahead, at most.
+const READ_BUFFER: usize = 4096;
 
 /// A confined process that will run one program and die.
 #[derive(Debug)]
@@ -82,7 +84,9 @@ impl Worker {
         let stdout = process.stdout.try_clone()?;
         let stderr = process.stderr.try_clone()?;
         channel.set_nonblocking(true)?;
-        let (mut read, write) = tokio::net::UnixStream::from_std(channel)?.into_split();
+        let (read, write) = tokio::net::UnixStream::from_std(channel)?.into_split();
+        // A frame is a length and a body: a small one comes by one system call.
+        let mut read = BufReader::with_capacity(READ_BUFFER, read);
         // One frame at a time: a worker that floods blocks itself, not the daemon.
         let (frame_sender, frames) = mpsc::channel(1);
         let reader = tokio::spawn(async move {
