@@ -35,6 +35,7 @@ pub(super) fn tests() -> Vec<Trial> {
         a_daemon_started_by_a_shim_holds_nothing_of_it,
         a_worker_runs_one_program,
         workers_killed_while_they_wait_cost_no_run,
+        forked_workers_of_a_peak_are_not_kept_long,
         version_and_help_touch_no_daemon,
     ]
 }
@@ -465,5 +466,31 @@ fn workers_killed_while_they_wait_cost_no_run() -> TestResult {
         }
         assert_eq!(client.run("print('fine')").printed(), "fine");
     }
+    Ok(())
+}
+
+fn forked_workers_of_a_peak_are_not_kept_long() -> TestResult {
+    let plan = Plan::new().set("execution.pool", json!({"warm": 1, "max": 4}));
+    let home = Home::new(&plan);
+    let daemon = home.daemon();
+    let mut client = home.client();
+    assert_eq!(client.run("print('fine')").printed(), "fine");
+    let pool = || daemon.status().programs.pool;
+    if !pool().forked {
+        return skip("no worker is forked on this machine");
+    }
+    let runs: Vec<_> = (0..4)
+        .map(|_| client.start_run("import asyncio\nawait asyncio.sleep(100)"))
+        .collect();
+    until("as many wait as run", PATIENCE, || {
+        (pool().busy, pool().warm) == (4, 4)
+    });
+    for run in &runs {
+        client.cancel(run);
+    }
+    // Those that are interpreters of their own stay for a minute.
+    until("one is left", PATIENCE, || {
+        (pool().busy, pool().warm) == (0, 1)
+    });
     Ok(())
 }

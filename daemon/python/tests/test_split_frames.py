@@ -148,6 +148,7 @@ class SplitChannel(unittest.TestCase):
         # A small buffer, so that writes are cut and wait for room.
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         end = channel.Channel(theirs.fileno())
+        end.open()
         bodies = {name: [b'{"text":"%s %d %s"}' % (name, at, b"." * (at * 37 % 9000)) for at in range(60)] for name in (b"a", b"b", b"c")}
         threads = [
             threading.Thread(target=lambda name=name: [end.send(b"O", body) for body in bodies[name]]) for name in bodies
@@ -179,6 +180,7 @@ class SplitChannel(unittest.TestCase):
         ours, theirs = socket.socketpair()
         try:
             end = channel.Channel(theirs.fileno())
+            end.open()
             end.on_request = lambda: None
             end.on_result = lambda tool, message: (message["ok"], message.get("value"))
             values = [value(rng) for _ in range(12)]

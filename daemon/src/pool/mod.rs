@@ -23,6 +23,8 @@ pub use crate::sandbox::{Exit, MAX_SCRATCH_DEPTH, MAX_SCRATCH_ENTRIES};
 const MAX_AGE: Duration = Duration::from_mins(10);
 /// After this long without a checkout the pool shrinks to its configured size.
 const IDLE: Duration = Duration::from_mins(1);
+/// The same where workers are forked: one is made again in a few milliseconds, and takes memory until then.
+const FORKED_IDLE: Duration = Duration::from_millis(250);
 /// How often the pool looks after its age and size when nothing happens.
 const UPKEEP: Duration = Duration::from_secs(30);
 /// A run that is not over by then gets its place in the pool refilled meanwhile.
@@ -289,11 +291,30 @@ impl Inner {
         warmed
     }
 
+    /// How long a peak counts.
+    fn idle(&self) -> Duration {
+        if self.sandbox.is_forking() {
+            FORKED_IDLE
+        } else {
+            IDLE
+        }
+    }
+
+    /// When to look next if nobody asks for it.
+    fn pause(&self) -> Duration {
+        let peak = lock(&self.state).peak;
+        if peak > self.sizes.warm {
+            self.idle().min(UPKEEP)
+        } else {
+            UPKEEP
+        }
+    }
+
     /// Drops what is old, dead or too many; says whether one more is wanted.
     fn upkeep(&self) -> bool {
+        let idle = self.idle();
         let mut state = lock(&self.state);
-        let idle = state.last_checkout.is_none_or(|at| at.elapsed() > IDLE);
-        if idle {
+        if state.last_checkout.is_none_or(|at| at.elapsed() >= idle) {
             state.peak = state.busy;
         }
         let target = state
@@ -334,7 +355,7 @@ async fn keep_warm(pool: std::sync::Weak<Inner>) {
             }
             continue;
         }
-        let _ = tokio::time::timeout(UPKEEP, inner.wake.notified()).await;
+        let _ = tokio::time::timeout(inner.pause(), inner.wake.notified()).await;
     }
 }
 
