@@ -45,7 +45,7 @@ pub(super) fn instructions(face: &Face) -> String {
     text.push_str(match face.confinement {
         Some(Confinement::None) => "\nWARNING: programs run UNCONFINED (execution.sandbox: none).",
         Some(Confinement::Landlock) => {
-            "\nConfined (landlock): no network, processes or files but scratch; programs can learn if a path exists."
+            "\nConfined (landlock): no network, processes or files but scratch; programs can learn whether a path exists."
         }
         Some(_) => "\nPrograms are confined: no network, processes or files but their scratch folder.",
         None => "\nPrograms are refused on this machine now; execute_program says why.",
