@@ -62,6 +62,8 @@ pub struct ToolFacts<'a> {
     pub annotations: Option<&'a Value>,
     /// Schema of its arguments.
     pub input_schema: Option<&'a Value>,
+    /// Schema of its results, whose texts a model reads, too.
+    pub output_schema: Option<&'a Value>,
 }
 
 /// The facts about the program that calls.
@@ -259,6 +261,7 @@ mod tests {
                     description: None,
                     annotations: None,
                     input_schema: None,
+                    output_schema: None,
                 },
                 arguments: &arguments,
             };
@@ -318,6 +321,7 @@ mod tests {
                     description: None,
                     annotations: None,
                     input_schema: None,
+                    output_schema: None,
                 },
                 arguments: &arguments,
             };

@@ -141,6 +141,7 @@ fn definition(tool: &ToolFacts<'_>) -> Value {
     json!({
         "description": tool.description,
         "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
         "annotations": tool.annotations,
     })
 }
@@ -150,13 +151,14 @@ fn is_same(pinned: &Value, tool: &ToolFacts<'_>) -> bool {
     let present = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
     of("description").and_then(Value::as_str) == tool.description
         && of("inputSchema").cloned() == present(tool.input_schema)
+        && of("outputSchema").cloned() == present(tool.output_schema)
         && of("annotations").cloned() == present(tool.annotations)
 }
 
 /// The lines that only one of two definitions has.
 fn difference(before: &Value, after: &Value) -> Vec<String> {
     let lines = |value: &Value| -> Vec<String> {
-        ["description", "inputSchema", "annotations"]
+        ["description", "inputSchema", "outputSchema", "annotations"]
             .iter()
             .flat_map(|key| {
                 let value = value.get(*key).unwrap_or(&Value::Null);
@@ -263,6 +265,7 @@ mod tests {
             description: Some(description),
             annotations: None,
             input_schema: Some(schema),
+            output_schema: None,
         }
     }
 
@@ -297,6 +300,11 @@ mod tests {
                 ..tool("says", &one)
             };
             assert!(pins.denies(&unknown).is_some());
+            let gives = ToolFacts {
+                output_schema: Some(&two),
+                ..tool("says", &one)
+            };
+            assert!(pins.denies(&gives).is_some());
             let other = ToolFacts {
                 server: "c",
                 ..tool("else", &two)

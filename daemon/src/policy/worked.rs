@@ -54,6 +54,7 @@ fn allows(policy: &Policy, (tool, arguments, counts, client): &Row) -> bool {
             description: None,
             annotations: None,
             input_schema: None,
+            output_schema: None,
         },
         arguments: &arguments,
     };
@@ -243,6 +244,7 @@ fn the_files_of_a_folder_make_one_set_and_what_is_missing_is_named() {
                 description: None,
                 annotations: None,
                 input_schema: None,
+                output_schema: None,
             },
             arguments: &arguments,
         };

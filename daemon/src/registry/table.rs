@@ -171,6 +171,7 @@ pub(super) fn facts<'a>(
         description: tool.description.as_deref(),
         annotations: tool.annotations.as_ref(),
         input_schema: tool.input_schema.as_ref(),
+        output_schema: tool.output_schema.as_ref(),
     }
 }
 

@@ -161,6 +161,7 @@ fn asked(arguments: &str) -> Asked<'_> {
             description: Some("sends a message"),
             annotations: None,
             input_schema: None,
+            output_schema: None,
         },
         effect: Effect::Write,
         hints: Hints {
