@@ -97,7 +97,7 @@ fn key(call: &Call<'_>) -> Vec<u8> {
 mod tests {
     use std::cell::Cell;
 
-    use serde_json::Map;
+    use serde_json::{Map, Value};
 
     use super::*;
     use crate::facts::Program;
@@ -110,13 +110,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_fact_that_differs_makes_other_parties_and_nothing_else_does() {
-        let (known, made) = (Known::default(), Cell::new(0));
-        let (none, one) = (Map::new(), Map::from_iter([("a".to_owned(), 1.into())]));
-        let call = Call {
+    fn call<'a>(client: &'a str, arguments: &'a Map<String, Value>) -> Call<'a> {
+        Call {
             client: Client {
-                name: "ab",
+                name: client,
                 version: "1",
                 transport: "socket",
             },
@@ -128,14 +125,21 @@ mod tests {
                 hints: Hints::default(),
                 input_schema: None,
             },
-            arguments: &none,
+            arguments,
             program: Program {
                 engine: "cpython",
                 run: "r1",
                 call_index: 0,
                 calls_to_tool: 0,
             },
-        };
+        }
+    }
+
+    #[test]
+    fn a_fact_that_differs_makes_other_parties_and_nothing_else_does() {
+        let (known, made) = (Known::default(), Cell::new(0));
+        let (none, one) = (Map::new(), Map::from_iter([("a".to_owned(), 1.into())]));
+        let call = call("ab", &none);
         let is_new = |call: &Call<'_>| {
             let before = made.get();
             let anew = || {
@@ -176,28 +180,7 @@ mod tests {
         let known = Known::default();
         let none = Map::new();
         let judge = |name: &str, made: Result<Parties, String>| {
-            let call = Call {
-                client: Client {
-                    name,
-                    version: "",
-                    transport: "",
-                },
-                tool: Tool {
-                    server: "s",
-                    name: "t",
-                    callable: "c",
-                    effect: "read",
-                    hints: Hints::default(),
-                    input_schema: None,
-                },
-                arguments: &none,
-                program: Program {
-                    engine: "cpython",
-                    run: "r1",
-                    call_index: 0,
-                    calls_to_tool: 0,
-                },
-            };
+            let call = call(name, &none);
             known.parties(&call, || made).map(|_| ())
         };
         assert!(judge("a", Err("no".to_owned())).is_err());

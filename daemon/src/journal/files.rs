@@ -111,36 +111,27 @@ pub(super) fn read_bounded(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Jo
 
 /// Opens a file for reading; `None` where there is none. No links, no pipes.
 pub(super) fn open_existing(path: &Path) -> Result<Option<File>, JournalError> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path);
-    match opened {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(JournalError::Read {
-            path: path.to_owned(),
-            source,
-        }),
-    }
+    open_if_there(path, OpenOptions::new().read(true)).map_err(|source| JournalError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Opens an existing file for reading, and for writing at its end; `None` where there is none. No links, no pipes.
 pub(super) fn open_to_add(path: &Path) -> Result<Option<File>, JournalError> {
+    let opened = open_if_there(path, OpenOptions::new().read(true).append(true));
+    opened.map_err(|source| JournalError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn open_if_there(path: &Path, options: &mut OpenOptions) -> std::io::Result<Option<File>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let opened = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path);
-    match opened {
+    match options.custom_flags(flags.bits().cast_signed()).open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(JournalError::Write {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(error) => Err(error),
     }
 }
 
