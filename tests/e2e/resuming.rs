@@ -96,7 +96,7 @@ fn a_stopped_daemon_is_answered_for_and_answers_nothing_twice() -> TestResult {
     let daemon = home.daemon();
     let mut client = home.client();
     let tools = client.ask("tools/list", &json!({}));
-    daemon.signal(Signal::STOP);
+    daemon.freeze();
     let run = client.start_run("print('on')");
     let asked = [
         client.request("ping", &json!({})),

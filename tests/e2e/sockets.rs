@@ -187,7 +187,7 @@ fn a_stopped_daemon_is_told_in_time_and_served_again_once_it_goes_on() -> TestRe
     let daemon = home.daemon();
     let mut before = home.client();
     assert_eq!(before.run("print(1)").printed(), "1");
-    daemon.signal(Signal::STOP);
+    daemon.freeze();
     let waits = before.start_run("print('later')");
     let mut fresh = home.client();
     let list = fresh.ask("tools/list", &json!({}));

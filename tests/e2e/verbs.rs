@@ -430,7 +430,7 @@ fn a_command_line_that_cannot_be_read_is_told_as_json_where_that_is_asked_for() 
 fn a_daemon_that_stands_still_is_not_waited_for() -> TestResult {
     let home = Home::new(&Plan::new());
     let daemon = home.daemon();
-    daemon.signal(Signal::STOP);
+    daemon.freeze();
     let found = [&["reload"][..], &["replay", "r1"][..]].map(|line| home.ctl(line));
     daemon.signal(Signal::CONT);
     for (code, _, err) in found {

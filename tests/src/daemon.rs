@@ -120,6 +120,24 @@ impl Daemon {
         process::descendants(self.pid())
     }
 
+    /// Stops it (STOP) and waits until all its threads stand still: until the kernel has told them, some go on. Without
+    /// /proc it cannot be seen, and is not waited for.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        if !tasks.exists() {
+            return;
+        }
+        let stands = |task: std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("stat"))
+                .is_ok_and(|stat| stat.contains(") T "))
+        };
+        until("it stands still", PATIENCE, || {
+            std::fs::read_dir(&tasks)
+                .is_ok_and(|mut tasks| tasks.all(|task| task.is_ok_and(stands)))
+        });
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(process) = Process::of(self.pid()) {
